@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import Pairs
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.params import params
+from pipelines.tables.answers import PREDICTIONS
 
 CHOSEN = params.Thresholds(
     pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20
@@ -73,10 +73,13 @@ def summary(
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:
-    nulls = {field.name: pa.nulls(len(ids), field.type) for field in PREDICTIONS}
+    nulls = {field.name: pa.nulls(len(ids), field.type) for field in PREDICTIONS.schema}
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(PREDICTIONS), path
+        pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(
+            PREDICTIONS.schema
+        ),
+        path,
     )
     return path
 

@@ -1,28 +1,30 @@
 """docs/columns.md and docs/analyses.md, the references of the files in data/, and the table of sources
 in data/README.md; running this file writes them.
 
-docs/columns.yaml says what each column means. The columns and types of data/analyses are those of
-the code, and the sources those of the catalogue.
+They are made from the declarations in pipelines/tables, and the sources from the catalogue.
+docs/columns.yaml says what each column of data/analyses means.
 """
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from pipelines import catalogue  # noqa: E402 - it is found by the line above
-from pipelines.evaluation.tables import ENDS  # noqa: E402
 from pipelines.intervals import Interval  # noqa: E402
+from pipelines.tables import every_table  # noqa: E402
+from pipelines.tables.table import ENDS, INTERVAL, Table  # noqa: E402
 from pipelines.with_studies.all_tables import TABLES  # noqa: E402
 
 MADE = (
-    "This page is made from [columns.yaml](columns.yaml) (`python tests/columns_reference.py`). A column "
-    "of the type *interval* is three columns of doubles: `<name>`, and `<name>_low` and `<name>_high`, "
+    "This page is made from the code (`python tests/columns_reference.py`). A column of the type "
+    "*interval* is three columns of doubles: `<name>`, and `<name>_low` and `<name>_high`, "
     "the bounds of its 95 % interval.\n"
 )
 HEADS = {
@@ -55,9 +57,10 @@ SOURCES = re.compile(
 def pages() -> dict[Path, str]:
     """The file and the text of each page."""
     texts = {}
-    for name, listed in _declared().items():
-        parts = [_section(section) for section in listed]
-        texts[ROOT / f"docs/{name}.md"] = "\n".join([HEADS[name], *parts])
+    tables = [_table(table) for table in every_table.TABLES]
+    texts[ROOT / "docs/columns.md"] = "\n".join([HEADS["columns"], *tables])
+    parts = [_section(section) for section in _declared()["analyses"]]
+    texts[ROOT / "docs/analyses.md"] = "\n".join([HEADS["analyses"], *parts])
     guide = ROOT / "data/README.md"
     texts[guide] = SOURCES.sub(_sources(), guide.read_text(encoding="utf-8"))
     return texts
@@ -91,6 +94,23 @@ def _declared() -> dict[str, list[dict]]:
     return yaml.load(text, yaml.CSafeLoader)
 
 
+def _table(table: Table) -> str:
+    """The section of a declared table."""
+    lines = [f"## `{table.file}`", "", table.content, ""]
+    if table.also:
+        lines += [f"The same columns are in {_code(table.also)}.", ""]
+    lines += ["| column | type | meaning |", "|---|---|---|"]
+    for column in table.columns:
+        lines.append(f"| {_code(column.names)} | {_type(column.type)} | {column.meaning} |")
+    return "\n".join([*lines, ""])
+
+
+def _type(kind: pa.DataType) -> str:
+    if kind == INTERVAL:
+        return "interval"
+    return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
+
+
 def _section(section: dict) -> str:
     lines = [f"## {section['heading']}", ""]
     if "text" in section:
@@ -120,7 +140,7 @@ def _rows(section: dict) -> Iterator[tuple[list[str], str, str]]:
         yield names, kind, text
 
 
-def _code(names: list[str]) -> str:
+def _code(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines.adaptive import pairs, rule, tune_thresholds
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
+from pipelines.tables.answers import PREDICTIONS
 from pipelines.with_studies import run_analyse
 from pipelines.with_studies.run_tune_thresholds import STUDIES as RULE_STUDIES
 
@@ -318,7 +318,9 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
     """
     _, _, namesake, _ = _draws()
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
-    bare = {field.name: pa.nulls(n, field.type) for field in PREDICTIONS} | {"question_id": _ids()}
+    bare = {field.name: pa.nulls(n, field.type) for field in PREDICTIONS.schema} | {
+        "question_id": _ids()
+    }
     for method in METHODS if tuned else [method for method in METHODS if "lsr" not in method]:
         answers = bare | {
             "correct": right[method],
@@ -341,19 +343,19 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
         if chosen.lms:
             write(
                 data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet",
-                pa.table(answers).cast(PREDICTIONS),
+                pa.table(answers).cast(PREDICTIONS.schema),
             )
         if "entityquestions" in chosen.parts.answered:
             write(
                 data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet",
-                PREDICTIONS.empty_table(),
+                PREDICTIONS.schema.empty_table(),
             )
         if method in ("closed_book", "dense") and len(chosen.lms) != 1:
             popular = np.arange(n) / n > 0.7
             imported = bare | {"correct": right[method] | popular}
             write(
                 data / f"imported/popqa/davinci/{method}.parquet",
-                pa.table(imported).cast(PREDICTIONS),
+                pa.table(imported).cast(PREDICTIONS.schema),
             )
 
 

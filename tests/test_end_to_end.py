@@ -10,13 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import columns_reference
 import pyarrow.parquet as pq
 import pytest
 from finished_run import Checkout
 from releases import files_of
 from scheduled import Schedules
 from waiting import PATIENCE
+
+from pipelines.tables.every_table import TABLES, table_of
+from pipelines.tables.questions import DIFFERENCE, QUESTIONS
 
 TOUR = Path(__file__).resolve().parents[1] / "docs/tour.ipynb"
 CELLS = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
@@ -100,33 +102,18 @@ def test_prefect_holds_the_flow_run_with_a_task_a_stage(finished):
     assert "answered by tiny" in described
 
 
-def test_the_described_columns_are_those_of_the_files(finished):
-    """A heading of docs/columns.md or docs/analyses.md has paths of files that are alike.
-
-    In every folder that a path with <name> stands for there is such a file, and each file is
-    described once, with its columns and their types.
-    """
-    data, described, missing = finished.folder / "data", [], []
-    for heading in columns_reference.sections():
-        columns = columns_reference.columns(heading)
-        for path in re.findall(r"`(\S+\.parquet)`", heading):
-            pattern = Path(re.sub("<[^>]+>", "*", path))
-            files = list(data.glob(str(pattern)))
-            if not files:
-                missing.append(path)
-                continue
-            assert {file.parent for file in files} == {
-                f for f in data.glob(str(pattern.parent)) if f.is_dir()
-            }, path
-            for file in files:
-                schema = pq.read_schema(file)
-                types = [
-                    re.sub(r"list<element: (\w+)>", r"list of \1", str(t)) for t in schema.types
-                ]
-                assert list(zip(schema.names, types, strict=True)) == columns, file
-            described += files
-    assert sorted(described) == sorted(data.glob("**/*.parquet"))
-    assert missing == ["questions/triviaqa/popularity.parquet"], "the profile smoke has no TriviaQA"
+def test_the_declared_columns_are_those_of_the_files(finished):
+    """Each file of a run is declared, and each declaration has a file."""
+    data = finished.folder / "data"
+    declared = set()
+    for path in sorted(data.glob("**/*.parquet")):
+        file = path.relative_to(data).as_posix()
+        table = table_of(file)
+        assert table, file
+        table.check(pq.read_schema(path), file)
+        declared.add(table.file)
+    without_file = {table.file for table in TABLES} - declared
+    assert without_file == {QUESTIONS.file, DIFFERENCE.file}, "the run has other question sets"
 
 
 def run_the_tour(place: Path, data: Path) -> dict:

@@ -8,7 +8,6 @@ docs/columns.md has the columns.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Protocol
 
@@ -26,25 +25,13 @@ from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Parts, Report, Thresholds
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
+from pipelines.tables.answers import THRESHOLDS
 from pipelines.work import stage
 
 DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
 KEYS = ("dataset", "lm", "method", "search", "relation")
 FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
-FIGURE_COLUMNS = [name + end for name, end in product(FIGURES, ("", "_low", "_high"))]
-THRESHOLDS = pa.schema(
-    [
-        *((name, pa.string()) for name in KEYS),
-        ("questions", pa.int64()),
-        ("pooled", pa.bool_()),
-        ("popularity_least", pa.float64()),
-        ("popularity_most", pa.float64()),
-        ("policy", pa.string()),
-        ("deployed", pa.float64()),
-        *((name, pa.float64()) for name in FIGURE_COLUMNS),
-    ]
-)
 
 
 class Settings(Section):
@@ -119,7 +106,7 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
             tuned[dataset, lm, name] = (pairs, result)
             logged |= _means_over_splits(f"{dataset}.{lm}.{name}", result.figures)
 
-    tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS)}
+    tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS.schema)}
     tables |= _tables_of_studies(studies, tuned, settings)
     with atomic(OUT) as folder:
         folder.mkdir()

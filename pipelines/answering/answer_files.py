@@ -25,7 +25,7 @@ ASKED = """SELECT question_id, relation AS relations,
 def sets(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> dict[str, dict[str, Path]]:
-    """Language model -> method -> its file of answers (predictions.PREDICTIONS) to the questions of
+    """Language model -> method -> its file of answers (PREDICTIONS) to the questions of
     `dataset`.
 
     First come `lms` in their order, then the imported models by name. Methods are named and ordered
@@ -221,7 +221,7 @@ def join(
 
     Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set
     has the same text about another subject as well) of the questions, and by method the `columns`:
-    names and SQL expressions over the columns of predictions.PREDICTIONS, of numbers and texts. A
+    names and SQL expressions over the columns of PREDICTIONS, of numbers and texts. A
     number is NaN, and a text None, if it is not known. Arrays are (n,), ordered by question id. A
     question without an answer by one of the methods is left out (unanswered.py), so that methods
     are compared on the same questions. Raises LongtailError naming a file and an id that it has

@@ -19,21 +19,10 @@ from pipelines.params.params import Replug
 from pipelines.replug import ensemble
 from pipelines.retrieval.documents import Documents
 from pipelines.storage import parquet
+from pipelines.tables.answers import GIVEN_PASSAGES
 
 QUESTIONS_SHOWN = 5  # in a message
 FOLDER = Path("passages/retrieval")  # below data/
-
-# A row is a passage of a question; rows are ordered by question, the best passage first.
-PASSAGES = pa.schema(
-    {
-        "question_id": pa.string(),
-        "rank": pa.int32(),  # from 1
-        "doc_id": pa.string(),
-        "title": pa.string(),
-        "text": pa.string(),
-        "score": pa.float64(),  # null where the file has none
-    }
-)
 
 
 class AskedSettings(Section):
@@ -44,7 +33,7 @@ class AskedSettings(Section):
 
 
 def passage_files(method: str, data: Path) -> list[Path]:
-    """The files with a method's passages (PASSAGES), one for each question set that has some."""
+    """The files with a method's passages, one for each question set that has some."""
     name = Method("given", Method.of_name(method).retriever).name
     return sorted((data / FOLDER).glob(f"*/{name}.parquet"))
 
@@ -54,7 +43,7 @@ class GivenPassages:
     """A retriever whose queries are questions' ids, and whose documents another system found."""
 
     rows: dict[str, range]  # question's id -> rows of its passages in `table`, the best first
-    table: pa.Table  # PASSAGES
+    table: pa.Table  # GIVEN_PASSAGES
     folder: Path
 
     def search(self, ids: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +89,7 @@ def open_passages(method: str, data: Path) -> GivenPassages:
     if not files:
         raise LongtailError(f"{data / FOLDER}: no passages for {method}; `longtail run` joins them")
 
-    tables = [parquet.read_parquet(file, schema=PASSAGES) for file in files]
+    tables = [parquet.read_parquet(file, schema=GIVEN_PASSAGES.schema) for file in files]
     table = pa.concat_tables(tables)
     starts = np.flatnonzero(table["rank"].to_numpy() == 1)
     ends = np.append(starts[1:], table.num_rows)

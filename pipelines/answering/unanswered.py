@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
 from pipelines.storage import parquet
 from pipelines.storage.atomic import write_json
+from pipelines.tables.answers import PREDICTIONS
 
 FILE = "unanswered.json"  # file of answers -> question id -> why it has no answer
 METADATA_KEY = b"unanswered"
-SCHEMA = PREDICTIONS.append(pa.field("unanswered", pa.string()))  # of shards: why, null if answered
+# of shards; `unanswered` says why, and is null if answered
+SCHEMA = PREDICTIONS.schema.append(pa.field("unanswered", pa.string()))
 IDS_SHOWN = 10
 REQUEST_ID = re.compile(r"\b(req_\w+|[0-9a-f-]{20,})\b", re.IGNORECASE)
 

@@ -82,7 +82,6 @@ class Expect(Section):
     rows: Rows | None = None
     no_nulls: list[str] | None = None
     unique: list[str] | None = None
-    columns: Literal["documented"] | None = None
     known: Known | None = None
     titled: Titled | None = None
     not_worse: NotWorse | None = None
@@ -106,8 +105,6 @@ class Expect(Section):
     @property
     def reads(self) -> list[str]:
         """The columns that a table needs, to be measured."""
-        if self.columns:
-            return []
         if isinstance(self.settings, list):
             return self.settings
         return self.settings.reads

@@ -4,47 +4,17 @@ A table of measures has a row for each value that was measured (MEASURES). What 
 earlier runs are these rows alone, never the tables themselves.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import yaml
 
 from pipelines.check.expectations import Bounds, Expectation, Known, NotWorse, Titled
 from pipelines.storage import database
-
-DOCUMENTED = Path("docs/columns.yaml")  # the columns and types of the files in data/
-TYPES = {  # a type as DOCUMENTED writes it -> as DuckDB does
-    "string": "VARCHAR",
-    "bool": "BOOLEAN",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "interval": "DOUBLE",
-}
-INTERVAL = "interval"  # the type of three columns: <name>, <name>_low and <name>_high
-ENDS = ("", "_low", "_high")
-LIST = "list of "
-MEASURES = pa.schema(
-    {
-        "expectation": pa.string(),
-        "file": pa.string(),  # below data/
-        "measure": pa.string(),  # what was measured: rows, nulls in s_label, ...
-        "value": pa.float64(),  # null where the file lacks a column
-        "low": pa.float64(),  # the figure's interval; null for what is counted
-        "high": pa.float64(),
-        "least": pa.float64(),  # bounds that do not depend on earlier runs
-        "most": pa.float64(),
-        "detail": pa.string(),  # what is wrong, where a number does not say it
-        "holds": pa.bool_(),  # as far as these bounds go
-    }
-)
+from pipelines.tables.answers import MEASURES
 
 
 @dataclass(frozen=True)
@@ -82,7 +52,7 @@ def measure_tables(
                     database.view(db, "rows", path)
                     table = Table(db, path.relative_to(data).as_posix())
                     measures += _measure_table(table, name, expectation)
-    return pa.Table.from_pylist([asdict(measure) for measure in measures], schema=MEASURES)
+    return pa.Table.from_pylist([asdict(measure) for measure in measures], schema=MEASURES.schema)
 
 
 def _is_below(path: Path, folders: Sequence[Path]) -> bool:
@@ -157,20 +127,6 @@ def _count_repeats(table: Table, columns: list[str]) -> list[Measure]:
     return [Measure(f"repeats of {', '.join(columns)}", repeats)]
 
 
-def _compare_columns(table: Table, _: str) -> list[Measure]:
-    """How many columns are missing, unknown or of another type than their documentation says."""
-    documented = documented_columns(table.file)
-    types = table.types()
-    faults = [f"no column {column}" for column in documented if column not in types]
-    for column, kind in types.items():
-        if column not in documented:
-            faults.append(f"column {column} is not documented")
-        elif kind != documented[column]:
-            faults.append(f"{column} is {kind}, documented as {documented[column]}")
-    detail = "; ".join(faults) or None
-    return [Measure("columns unlike their documentation", len(faults), detail=detail)]
-
-
 def _measure_known(table: Table, known: Known) -> list[Measure]:
     column = _quoted(known.column)
     (share,) = table.row(f"SELECT count({column}) / nullif(count(*), 0) FROM rows")
@@ -203,7 +159,6 @@ KINDS: dict[str, Callable[[Table, Any], list[Measure]]] = {  # a field of Expect
     "rows": _count_rows,
     "no_nulls": _count_nulls,
     "unique": _count_repeats,
-    "columns": _compare_columns,
     "known": _measure_known,
     "titled": _measure_titled,
     "not_worse": _read_figures,
@@ -214,38 +169,3 @@ def _quoted(column: str) -> str:
     """A column's name in SQL."""
     doubled = column.replace('"', '""')
     return f'"{doubled}"'
-
-
-def documented_columns(file: str) -> dict[str, str]:
-    """Column -> DuckDB's type, as the documentation of a file below data/ says; {} for none."""
-    for pattern, columns in _documentation():
-        if re.fullmatch(pattern, file):
-            return columns
-    return {}
-
-
-@cache
-def _documentation() -> list[tuple[str, dict[str, str]]]:
-    """A pattern of paths below data/, with the columns of these files and DuckDB's types."""
-    sections = yaml.safe_load(DOCUMENTED.read_text(encoding="utf-8"))["columns"]
-    documented = []
-    for section in sections:
-        for path in re.findall(r"`([\w/<>.]+\.parquet)`", section["heading"]):
-            if "columns" in section:
-                pattern = re.sub(r"<\w+>", "[^/]+", re.escape(path))
-                documented.append((pattern, _types(section["columns"])))
-    return documented
-
-
-def _types(columns: Mapping[str, str]) -> dict[str, str]:
-    """Column -> DuckDB's type, of entries such as `s, p, o: int64: numbers of ...`."""
-    types = {}
-    for names, text in columns.items():
-        documented, _, _ = text.partition(":")
-        kind = TYPES[documented.removeprefix(LIST)]
-        if documented.startswith(LIST):
-            kind += "[]"
-        for name in names.split(", "):
-            for end in ENDS if documented == INTERVAL else ENDS[:1]:
-                types[f"{name}{end}"] = kind
-    return types

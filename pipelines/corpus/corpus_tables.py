@@ -14,10 +14,11 @@ from pipelines.corpus.source_batches import CorpusSettings
 from pipelines.errors import LongtailError
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
+from pipelines.tables.corpora import DOCS, QUERIES, REJECTS
 
-DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
+DOC_COLUMNS = ", ".join(f'"{name}"' for name in DOCS.schema.names)
 NAMES_SHOWN = 20  # most frequent templates of those that were dropped
-QUERY_COLUMNS = "id, split, source_document, source, before, context, continuation"
+QUERY_COLUMNS = ", ".join(QUERIES.schema.names)
 
 
 def count_documents(db: DuckDBPyConnection, batches: list[Path]) -> int:
@@ -66,18 +67,18 @@ def write_corpus(
     _drop_duplicates(db, near)
 
     tables = {
-        "docs": f'SELECT {DOC_COLUMNS} FROM docs ORDER BY source_document, "offset"',
-        "queries": f"""SELECT {QUERY_COLUMNS} FROM (
+        DOCS: f'SELECT {DOC_COLUMNS} FROM docs ORDER BY source_document, "offset"',
+        QUERIES: f"""SELECT {QUERY_COLUMNS} FROM (
                 SELECT * FROM unique_queries
                 QUALIFY row_number() OVER (PARTITION BY split ORDER BY draw, id)
                     <= {settings.queries.max_per_split}
             ) ORDER BY split, source_document, id""",
-        "rejects": "FROM all_rejects ORDER BY file, row, reason, detail",
+        REJECTS: "FROM all_rejects ORDER BY file, row, reason, detail",
     }
     with atomic(out) as folder:
         folder.mkdir()
-        for name, query in tables.items():
-            database.write_query(db, query, folder / f"{name}.parquet")
+        for table, query in tables.items():
+            database.write_query(db, query, folder / table.name, declared=table)
         metrics = _metrics(db, folder, counts, reasons)
     metrics |= _dropped_in_sentences(batches)
     return metrics | {"near_duplicate_sources": float(len(near))}

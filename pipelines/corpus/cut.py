@@ -23,31 +23,11 @@ from pipelines.language.language import MediaWiki
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import write_json
+from pipelines.tables.corpora import DOCS, QUERIES
 
-DOCS = pa.schema(
-    {
-        "id": pa.string(),
-        "source": pa.string(),
-        "title": pa.string(),
-        "text": pa.string(),
-        "tokens": pa.int32(),
-        "source_document": pa.string(),
-        "offset": pa.int64(),  # bytes of the source document's text before this document
-        "key": pa.float64(),
-    }
-)
-QUERIES = pa.schema(
-    {
-        "id": pa.string(),
-        "split": pa.string(),
-        "source_document": pa.string(),
-        "source": pa.string(),
-        "before": pa.string(),  # text before the context, for tests: a control of retrieval
-        "context": pa.string(),
-        "continuation": pa.string(),
-        "draw": pa.float64(),  # a hash of (seed, query id)
-    }
-)
+CUT_DOCS = DOCS.schema.append(pa.field("key", pa.float64()))
+# `draw` is a hash of (seed, query id)
+CUT_QUERIES = QUERIES.schema.append(pa.field("draw", pa.float64()))
 SOURCES = pa.schema(  # source documents that gave documents or queries
     {
         "source_document": pa.string(),
@@ -100,8 +80,8 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
         documents += row_documents
         queries += row_queries
         sources.append(row | {"chunks": len(row_documents)})
-    write_rows(documents, DOCS, out / "docs.parquet")
-    write_rows(queries, QUERIES, out / "queries.parquet")
+    write_rows(documents, CUT_DOCS, out / "docs.parquet")
+    write_rows(queries, CUT_QUERIES, out / "queries.parquet")
     write_rows(sources, SOURCES, out / "sources.parquet")
     rejects.write(out / "rejects.parquet")
     write_json(out / "dropped.json", dropped)
@@ -138,7 +118,7 @@ def _clean_rows(
 
 
 def _documents(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
-    """A text's documents, rows of DOCS."""
+    """A text's documents, rows of CUT_DOCS."""
     size = settings.chunk.tokens
     min_tokens = settings.chunk.min_tokens
     if row["whole"]:
@@ -161,7 +141,7 @@ def _documents(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict
 
 
 def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
-    """A text's queries, rows of QUERIES."""
+    """A text's queries, rows of CUT_QUERIES."""
     bounds = tokens.bounds
     windows = settings.windows
     before_tokens = 0

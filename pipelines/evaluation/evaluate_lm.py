@@ -1,7 +1,7 @@
 """Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG,
 section 6.1, Figure 5).
 
-docs/columns.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
+data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -245,7 +245,7 @@ def per_query(
 
 
 def figures(queries: ScoredQueries, settings: Settings) -> dict:
-    """The metrics of a corpus and a language model, as docs/columns.md names them.
+    """The metrics of a corpus and a language model, as data/README.md names them.
 
     Figures of one bootstrap keep their order, because a sum's last digits depend on its column.
     """

@@ -28,6 +28,7 @@ from pipelines.sources.passage_files import QuestionWithPassages, read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
+from pipelines.tables.corpora import PASSAGES, RANKS
 from pipelines.work import stage
 
 RAW = Path("data/raw")
@@ -37,7 +38,6 @@ METRICS = Path("data/metrics")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # documents, spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
-PASSAGES = pa.schema({"id": pa.string(), "title": pa.string(), "text": pa.string()})
 
 
 class Settings(RetrievalSettings):
@@ -69,14 +69,14 @@ def evaluate_recall(settings: Settings, name_of_set: str) -> stage.Metrics:
     ranks = dict.fromkeys(_retriever_names(settings), np.zeros(0, np.int64))
     with atomic(OUT / name_of_set) as folder:
         folder.mkdir()
-        docs = folder / "passages.parquet"
-        parquet.write_parquet(pa.Table.from_pylist(rows, PASSAGES), docs)
+        docs = folder / PASSAGES.name
+        parquet.write_parquet(pa.Table.from_pylist(rows, PASSAGES.schema), docs)
         if questions:
             texts = [question.text for question in questions]
             best = search_exactly(docs, folder / "bm25", texts, settings)
             shutil.rmtree(folder / "bm25")
             ranks = {name: ranks_of(positions, golds) for name, positions in best.items()}
-        parquet.write_parquet(_ranks_table(questions, golds, ranks), folder / "ranks.parquet")
+        parquet.write_parquet(_ranks_table(questions, golds, ranks), folder / RANKS.name, RANKS)
         rejects.write(folder / "rejects.parquet")
 
     datasets = np.array([question.dataset for question in questions])

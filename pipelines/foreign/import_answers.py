@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from pipelines import methods
 from pipelines.answering.answer_files import METADATA_KEY, about, kind_by_name
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
 from pipelines.foreign.cell_values import judgement, read_numbers
 from pipelines.foreign.join_predictions import Match
@@ -27,6 +26,7 @@ from pipelines.questions import matching
 from pipelines.safe_text import mended
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
+from pipelines.tables.answers import PREDICTIONS
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # it names a folder and a file
 # Names with a meaning of their own in tables and figures.
@@ -177,7 +177,7 @@ def _table(
     """The answers (PREDICTIONS), in the order of the match; null in columns that the file lacks."""
     predictions = judged.predictions
     match = judged.match
-    columns: Cells = dict.fromkeys(PREDICTIONS.names, [None] * len(match.rows))
+    columns: Cells = dict.fromkeys(PREDICTIONS.schema.names, [None] * len(match.rows))
     columns["question_id"] = [questions.ids[place] for place in match.questions]
     columns["method"] = [called.method] * len(match.rows)
     columns["correct"] = judged.right
@@ -187,7 +187,7 @@ def _table(
     for name in MEASURES:
         if name in predictions.cells:
             columns[name] = _measures(predictions, name, match.rows)
-    return pa.table(columns, schema=PREDICTIONS)
+    return pa.table(columns, schema=PREDICTIONS.schema)
 
 
 def _judge_words(

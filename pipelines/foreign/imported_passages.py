@@ -1,7 +1,7 @@
 """Stage `imported_passages`: join passages that another system retrieved with the question sets.
 
 It reads data/raw/<set> in any of the layouts of `passage_files.PASSAGES`, and writes
-data/passages/<set>/<question set>/<method>.parquet (answering.given_passages.PASSAGES) for each
+data/passages/<set>/<question set>/<method>.parquet (GIVEN_PASSAGES) for each
 way `given` or `replug_given` of params.yaml. Records are joined by id, or by the question's text.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines import catalogue, methods
-from pipelines.answering.given_passages import PASSAGES
 from pipelines.errors import LongtailError
 from pipelines.foreign.cell_values import as_text, clean_id, text_key
 from pipelines.foreign.join_predictions import Match, QuestionKeys, join_predictions
@@ -27,6 +26,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import text_id
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
+from pipelines.tables.answers import GIVEN_PASSAGES
 from pipelines.work import stage
 
 RAW = Path("data/raw")
@@ -86,7 +86,7 @@ def read_records(folder: Path, rejects: Rejects) -> list[QuestionWithPassages]:
 def join_passages(
     folder: Path, records: list[QuestionWithPassages], datasets: list[str]
 ) -> dict[str, pa.Table]:
-    """The passages (PASSAGES) that the records of a folder have for each question set.
+    """The passages (GIVEN_PASSAGES) that the records of a folder have for each question set.
 
     Prints how the records were joined. Raises LongtailError where they have passages for no
     question of any set, and as `join_predictions` does.
@@ -108,7 +108,7 @@ def join_passages(
 def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> pa.Table:
     """The passages of the questions of one set, ordered by question as the set is."""
     if not records:
-        return PASSAGES.empty_table()
+        return GIVEN_PASSAGES.schema.empty_table()
 
     file = QUESTIONS / dataset / f"{dataset}.parquet"
     questions = read_question_table(file, needed=("id", "question", "answers"))
@@ -137,7 +137,7 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
                 }
             )
 
-    return pa.Table.from_pylist(rows, schema=PASSAGES)
+    return pa.Table.from_pylist(rows, schema=GIVEN_PASSAGES.schema)
 
 
 def _with_same_text(

@@ -26,6 +26,7 @@ from pipelines.sources.wikidata_layout import QUALIFIERS
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.tables.knowledge import CLAIMS, DATES, ENTITIES
 from pipelines.work import code, stage
 from pipelines.work.executors import processes
 
@@ -189,12 +190,12 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     for place, name in enumerate(QUALIFIERS, start=1):
         dates.append(f"nullif(dates[{place}], '') AS \"{name}\"")
     queries = {
-        "entities": "SELECT * FROM entities ORDER BY entities.qid",
-        "claims": "SELECT * FROM claims ORDER BY s, p, o",
-        "dates": f"SELECT s, p, o, {', '.join(dates)} FROM dates ORDER BY s, p, o",
+        ENTITIES: "SELECT * FROM entities ORDER BY entities.qid",
+        CLAIMS: "SELECT * FROM claims ORDER BY s, p, o",
+        DATES: f"SELECT s, p, o, {', '.join(dates)} FROM dates ORDER BY s, p, o",
     }
     for table, query in queries.items():
-        database.write_query(db, query, folder / f"{table}.parquet")
+        database.write_query(db, query, folder / table.name, declared=table)
 
     counts = db.sql(COUNTS).to_arrow_table()
     return counts.to_pylist()[0]

@@ -35,6 +35,7 @@ from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic
 from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.tables.knowledge import VIEWS
 from pipelines.work import code, executors, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
@@ -45,7 +46,7 @@ ANSWERS = SCRATCH / "wikimedia" / "popularity"
 
 # A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity
 # is binned on.
-VIEWS = """
+SELECT_VIEWS = """
     SELECT title, max(views) FILTER (month = $month) AS views,
         CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
         CASE WHEN $months > 1 THEN list_aggregate(
@@ -95,7 +96,7 @@ def count_views(
             counts = _read_dumps(db, settings, raw, rejects)
 
         month_values = {"month": popularity.month, "months": popularity.months}
-        database.write_query(db, VIEWS, folder / "views.parquet", month_values)
+        database.write_query(db, SELECT_VIEWS, folder / VIEWS.name, month_values, VIEWS)
         rejects.write(folder / "rejects.parquet")
 
         query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"

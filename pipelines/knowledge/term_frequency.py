@@ -21,6 +21,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.tables.knowledge import TERM_FREQUENCY
 from pipelines.work import code, executors, stage
 
 WIKIDATA = Path("data/knowledge/wikidata")
@@ -77,7 +78,8 @@ def build_term_frequency(
     with atomic(out) as folder, database.connect(memory_gb, compute.threads) as db:
         folder.mkdir()
         database.view(db, "counted", *parts)
-        database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
+        query = "FROM counted ORDER BY qid"
+        database.write_query(db, query, folder / TERM_FREQUENCY.name, declared=TERM_FREQUENCY)
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
 

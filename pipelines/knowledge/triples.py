@@ -17,6 +17,7 @@ from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
+from pipelines.tables.knowledge import LABELLED, TRIPLES
 from pipelines.work import stage
 
 KNOWLEDGE = Path("data/knowledge")
@@ -42,7 +43,7 @@ JUDGED = """
         LEFT JOIN described AS object ON object.qid = o
     WHERE p IN ({properties})
 """
-TRIPLES = """
+SELECT_TRIPLES = """
     SELECT 'Q' || s AS s_qid, 'P' || p AS p_pid, 'Q' || o AS o_qid,
         subject.label AS s_label, object.label AS o_label,
         subject.aliases AS s_aliases, object.aliases AS o_aliases,
@@ -52,7 +53,7 @@ TRIPLES = """
         JOIN described AS object ON object.qid = o
     WHERE reason IS NULL ORDER BY s, p, o
 """
-ENTITIES = """
+SELECT_LABELLED = """
     SELECT * REPLACE ('Q' || qid AS qid)
     FROM described WHERE label IS NOT NULL ORDER BY described.qid
 """
@@ -93,8 +94,8 @@ def build_triples(
         db.execute(f"CREATE TEMP TABLE described AS {DESCRIBED}")
         db.execute(f"CREATE TEMP TABLE judged AS {JUDGED.format(properties=properties)}")
 
-        database.write_query(db, TRIPLES, folder / "triples.parquet")
-        database.write_query(db, ENTITIES, folder / "entities.parquet")
+        database.write_query(db, SELECT_TRIPLES, folder / TRIPLES.name, declared=TRIPLES)
+        database.write_query(db, SELECT_LABELLED, folder / LABELLED.name, declared=LABELLED)
         return _counts(db)
 
 

@@ -30,7 +30,7 @@ SPIKE_ENTROPY = 0.03  # of Q, below which there is little to learn
 
 
 def look(refresher: Refresher, settings: Settings) -> list[dict[str, Any]]:
-    """A row for each corpus of queries, whose keys docs/columns.md explains.
+    """A row for each corpus of queries, whose keys data/README.md explains.
 
     Figures are as Interval.as_json.
     """

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pipelines import catalogue
 from pipelines.questions.settings import Settings
+from pipelines.storage import parquet
+from pipelines.tables.questions import QUESTIONS
 from pipelines.work import stage
 
 OUT = Path("data/questions")
@@ -17,10 +19,18 @@ def main() -> None:
     build = catalogue.function(name, "questions")
 
     def build_set(settings: Settings) -> stage.Metrics:
-        return build(settings, out)
+        figures = build(settings, out)
+        if catalogue.DATASETS[name].answered:
+            check_columns(out / f"{name}.parquet")
+        return figures
 
     metrics = Path(f"data/metrics/{name}.json")
     stage.run(f"questions@{name}", Settings, build_set, out=str(out), metrics=metrics)
+
+
+def check_columns(path: Path) -> None:
+    """Raise LongtailError if a question set lacks one of the columns that every set has."""
+    QUESTIONS.check(parquet.schema_of(path), str(path))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import is_readable, parse_whole, visible_files
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
+from pipelines.tables.questions import ENTITYQUESTIONS
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
@@ -66,7 +67,8 @@ def build_entityquestions(
         counts = _count_links(db)
     with atomic(out) as folder:
         folder.mkdir()
-        parquet.write_parquet(linked.combine_chunks(), folder / "entityquestions.parquet")
+        table = linked.combine_chunks()
+        parquet.write_parquet(table, folder / ENTITYQUESTIONS.name, ENTITYQUESTIONS)
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
 

@@ -19,6 +19,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
+from pipelines.tables.questions import NAMED_ENTITIES
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
@@ -49,7 +50,8 @@ def build_open_qa(
         redirects.load(db, visible_files(raw / "redirects"))
         asked = pa.table({"question_id": ids, "text": texts})
         linking.link(db, asked, running_text)
-        database.write_query(db, linking.SUBJECTS, folder / "popularity.parquet")
+        file = folder / NAMED_ENTITIES.name
+        database.write_query(db, linking.SUBJECTS, file, declared=NAMED_ENTITIES)
         rejects.write(folder / "rejects.parquet")
         counts = _count_mentions(db, len(questions))
     return counts | rejects.metrics()

@@ -27,11 +27,11 @@ from pipelines.sources.rejects import Rejects
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.subsets import read_subsets
+from pipelines.tables.questions import POPQA
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
 # holds one table, called popQA.tsv by the authors and test.tsv on the Hub
 PUBLISHED = Path("data/raw/popqa")
-COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
 
 
 def build_popqa(
@@ -90,14 +90,14 @@ def build_popqa(
             counts["wikidata.also_published"] = _drop_published(db)
             questions += f" UNION ALL BY NAME {_questions_of_triples()}"
             values = {"month": month}
-        query = f"""SELECT {", ".join(COLUMNS)} FROM ({questions})
+        query = f"""SELECT {", ".join(POPQA.schema.names)} FROM ({questions})
             ORDER BY origin, position, prop_id, subj_id, obj_id"""
-        database.write_query(db, query, folder / "popqa.parquet", values)
+        database.write_query(db, query, folder / POPQA.name, values, POPQA)
 
-        database.view(db, "questions", folder / "popqa.parquet")
+        database.view(db, "questions", folder / POPQA.name)
         counts |= _count_questions(db)
         _refuse_nothing(counts, popqa, triples)
-        published.write_tsv(parquet.batches(folder / "popqa.parquet"), folder / "popqa.tsv")
+        published.write_tsv(parquet.batches(folder / POPQA.name), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
 

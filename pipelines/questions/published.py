@@ -22,30 +22,13 @@ from pipelines.sources.question_files import first_value, read_records, shown
 from pipelines.sources.rejects import NOT_UTF8, Rejects
 from pipelines.sources.repeats import REPEATED, table_of
 from pipelines.sources.streams import is_parquet, is_readable, parse_json, read_head, source_files
+from pipelines.tables.questions import PUBLISHED
+from pipelines.tables.table import schema_of
 
-COLUMN_TYPES = {
-    "id": pa.int64(),
-    "subj": pa.string(),
-    "prop": pa.string(),
-    "obj": pa.string(),
-    "subj_id": pa.int64(),
-    "prop_id": pa.int64(),
-    "obj_id": pa.int64(),
-    "s_aliases": pa.list_(pa.string()),
-    "o_aliases": pa.list_(pa.string()),
-    "s_uri": pa.string(),
-    "o_uri": pa.string(),
-    "s_wiki_title": pa.string(),
-    "o_wiki_title": pa.string(),
-    "s_pop": pa.int64(),
-    "o_pop": pa.int64(),
-    "question": pa.string(),
-    "possible_answers": pa.list_(pa.string()),
-}
-SCHEMA = pa.schema(COLUMN_TYPES)
+SCHEMA = schema_of(PUBLISHED)
 COLUMNS = SCHEMA.names
-NUMBERS = [name for name in COLUMNS if pa.types.is_integer(COLUMN_TYPES[name])]
-LISTS = [name for name in COLUMNS if pa.types.is_list(COLUMN_TYPES[name])]
+NUMBERS = [field.name for field in SCHEMA if pa.types.is_integer(field.type)]
+LISTS = [field.name for field in SCHEMA if pa.types.is_list(field.type)]
 # empty where page views are not known; the published file has -2 for 18 objects instead
 VIEWS = ("s_pop", "o_pop")
 ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and objects begin with

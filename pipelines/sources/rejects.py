@@ -12,10 +12,8 @@ from pipelines.errors import LongtailError
 from pipelines.safe_text import mended
 from pipelines.storage import parquet
 from pipelines.storage.file_kinds import other_encoding
+from pipelines.tables.corpora import REJECTS
 
-SCHEMA = pa.schema(
-    [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
-)
 ROWS_KEPT = 100_000  # bad rows of an input that are kept with their reasons; the rest are counted
 NOT_UTF8 = "not_utf8"  # the reason of rows in another encoding
 DETAIL_CHARS = 200  # characters of a bad row that are kept
@@ -112,5 +110,5 @@ class Rejects:
         """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file
         and row.
         """
-        rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in sorted(self.rows)]
-        parquet.write_parquet(pa.Table.from_pylist(rows, schema=SCHEMA), path)
+        rows = [dict(zip(REJECTS.schema.names, row, strict=True)) for row in sorted(self.rows)]
+        parquet.write_parquet(pa.Table.from_pylist(rows, schema=REJECTS.schema), path)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.storage import parquet
 from pipelines.storage.atomic import SCRATCH, scratch_folder
+from pipelines.tables.table import Table
 
 ROWS_PER_GROUP = 100_000  # rows of a Parquet row group
 
@@ -93,13 +94,19 @@ def insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table
 
 
 def write_query(
-    db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None
+    db: duckdb.DuckDBPyConnection,
+    query: str,
+    path: Path,
+    values: Values = None,
+    declared: Table | None = None,
 ) -> None:
     """Write a query's rows to Parquet in full row groups, with one of them in memory at a time.
 
-    The query must ORDER BY a unique key.
+    The query must ORDER BY a unique key. If the table is `declared`, it has to have these columns.
     """
     reader = db.sql(query, params=values).to_arrow_reader(ROWS_PER_GROUP)
+    if declared:
+        declared.check(reader.schema)
     with row_group_writer(path, reader.schema) as add:
         for batch in reader:  # batches may have any size, which does not show in the file
             add(pa.Table.from_batches([batch]))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.storage.file_kinds import check_link, head_of, refuse
+from pipelines.tables.table import Table
 
 WRITE_OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 MEND_OUTPUT = (
@@ -27,8 +28,10 @@ MAX_RATIO = 1000  # bytes of text for one on disk; ordinary texts have ten by Zs
 MESSAGE_LENGTH = 200  # characters of a library's message that are shown
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table to a file."""
+def write_parquet(table: pa.Table, path: Path, declared: Table | None = None) -> None:
+    """Write a table to a file. If it is `declared`, it has to have these columns."""
+    if declared:
+        declared.check(table.schema)
     pq.write_table(table, path, **WRITE_OPTIONS)
 
 

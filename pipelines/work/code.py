@@ -5,8 +5,9 @@ writes data/code.json, which DVC follows as params. Under "stage" it has a hash 
 module and of every project file that it imports at any depth. Under "dataset" it has one of each
 data set's entry in the catalogue and of its reader's or builder's code.
 
-Of languages only the files of English and of the run's language count. Comments, docstrings and
-blank lines do not count, nor do the modules of TRANSPORT, which carry data, messages and settings.
+Of languages only the files of English and of the run's language count. Comments, docstrings, blank
+lines and what a table's declaration says for readers do not count, nor do the modules of TRANSPORT,
+which carry data, messages and settings.
 """
 
 import ast
@@ -15,6 +16,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from pipelines.storage.atomic import write_json
 from pipelines.work import stage
 
 ROOT = Path(__file__).resolve().parents[2]
+DECLARATIONS = ROOT / "pipelines/tables"
 OUT = Path("data/code.json")
 MAIN = 'if __name__ == "__main__":'  # in a module that dvc.yaml names
 LANGUAGES = "languages"  # the folder of languages
@@ -167,11 +170,15 @@ def _substance(file: Path) -> bytes:
     """The part of a file that can change a result.
 
     Of Python it is the text without comments, docstrings and blank lines. The text is hashed, not
-    the syntax tree, because trees and their dumps differ between versions of Python.
+    the syntax tree, because trees and their dumps differ between versions of Python. Of declared
+    tables it is their files, columns and types.
     """
     content = file.read_bytes()
     if file.suffix != ".py":
         return content
+    if file.parent == DECLARATIONS:
+        declared = getattr(import_module(f"pipelines.tables.{file.stem}"), "TABLES", ())
+        return "\n".join(f"{table.file}\n{table.schema}" for table in declared).encode()
 
     lines = content.decode().splitlines()
     for node in ast.walk(ast.parse(content)):

@@ -23,13 +23,13 @@ from pipelines.adaptive import ask
 from pipelines.adaptive.answer_lines import answer_lines
 from pipelines.answering import answer, passages, prompts
 from pipelines.answering import session as sessions
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.session import Session
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, retriever
+from pipelines.tables.answers import PREDICTIONS
 
 SHOTS = 3
 DOCUMENTS = [
@@ -77,7 +77,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]
     for name in ("closed_book", "web-search"):
-        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS), imported / f"{name}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS.schema), imported / f"{name}.parquet")
     tuned = json.loads(file.read_text())
     tuned["rules"]["popqa"]["gpt-4.1"] = {
         "web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)

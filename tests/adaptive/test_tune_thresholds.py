@@ -21,6 +21,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
+from pipelines.tables.answers import THRESHOLDS
 from pipelines.with_studies.run_tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -181,7 +182,7 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
 def test_every_closed_book_model_is_tuned_by_every_search(ran):
     pairs = {("tiny", method): ("closed_book", method) for method in ("dense", "genread")}
     pairs |= {("tiny", PAIR): ("genread", "dense"), ("opt-13b", "bm25"): ("closed_book", "bm25")}
-    rows = ran.rows("thresholds", tune_thresholds.THRESHOLDS)
+    rows = ran.rows("thresholds", THRESHOLDS.schema)
     for (lm, method), (above, below) in pairs.items():
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}

@@ -12,9 +12,9 @@ from echoing import CHOSEN, REPLUG, EchoingLM, K, ask, top
 
 from pipelines.answering import answer, passages
 from pipelines.answering.latency import Batch, Taken
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
+from pipelines.tables.answers import PREDICTIONS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 GOLDEN = Path(__file__).with_name("prompts.txt")
@@ -92,7 +92,7 @@ def test_the_subjects_page_is_known_by_its_title(questions):
 
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
-    assert table.schema == PREDICTIONS
+    assert table.schema == PREDICTIONS.schema
     nulls = [
         "doc_id",
         "doc_title",
@@ -153,7 +153,7 @@ def test_a_demonstration_shows_the_triples_object(questions):
 
 
 def test_no_questions_give_an_empty_table(questions):
-    assert ask(questions.slice(0, 0)).equals(PREDICTIONS.empty_table())
+    assert ask(questions.slice(0, 0)).equals(PREDICTIONS.schema.empty_table())
 
 
 # ---------------------------------------------------------------------- real models, here and

@@ -65,20 +65,6 @@ def test_a_kind_is_measured_and_bounded(tmp_path, expect, change, value, holds):
     assert measured["file"] == "raw/t.parquet"
 
 
-def test_columns_are_compared_with_their_documentation(tmp_path):
-    docs = tmp_path / "data/corpus/pile/docs.parquet"
-    docs.parent.mkdir(parents=True)
-    write_parquet(pa.table({"id": [1], "extra": ["x"]}), docs)
-    entry = {"table": "corpus/*/docs.parquet", "expect": {"columns": "documented"}, "because": "x"}
-    expectations = read_expectations(write(tmp_path, {"name": entry}))
-    (measured,) = measure_tables(expectations, tmp_path / "data", memory_gb=1).to_pylist()
-    assert (measured["value"], measured["holds"]) == (8, False)
-    assert measured["detail"].startswith("no column source; no column title; ")
-    assert measured["detail"].endswith(
-        "id is BIGINT, documented as VARCHAR; column extra is not documented"
-    )
-
-
 def test_a_table_without_rows_has_no_share(tmp_path):
     rows = [{"label": "x", "right": 1.0}]
     path = tmp_path / "data/raw/t.parquet"

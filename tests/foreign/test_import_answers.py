@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from flows import cli, terminal
 from pipelines.answering import answer_files
 from pipelines.answering.answer_files import sets
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
 from pipelines.foreign.import_answers import Import, import_answers
+from pipelines.tables.answers import PREDICTIONS
 
 ASKED = [  # two films of one name, and their two answers' questions
     (
@@ -103,7 +103,7 @@ def test_predictions_are_joined_by_id_and_judged_here(data):
         "mean_log_prob": "",
     }
     table, said = bring(data, [ROWS[i] | measures | {"is_correct": i < 2} for i in (2, 0, 3, 1)])
-    assert table.schema == PREDICTIONS
+    assert table.schema == PREDICTIONS.schema
     assert table["question_id"].to_pylist() == IDS
     assert table["prediction"].to_pylist() == [*SAID.values()]
     assert table["correct"].to_pylist() == [True, False, True, False]
@@ -234,7 +234,7 @@ def test_an_import_that_does_not_fit_is_left_out_by_name(data, ids, why):
     bad = data / "imported/popqa/a/bm25.parquet"
     first = table.to_pylist()[0]
     pq.write_table(
-        pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], PREDICTIONS), bad
+        pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], PREDICTIONS.schema), bad
     )
     found = sets("popqa", [], [], data)
     assert {lm: list(files) for lm, files in found.items()} == {

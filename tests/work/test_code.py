@@ -1,9 +1,13 @@
 """A stage's fingerprint follows the formulas it runs, and nothing else."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
 from pipelines import catalogue
 from pipelines.catalogue import DATASETS
+from pipelines.tables import knowledge
 from pipelines.work import code
 
 STAGE = '''"""A stage."""
@@ -86,6 +90,19 @@ def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     assert catalogue.facts("pile") == before
     monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], learn=False))
     assert catalogue.facts("pile") != before
+
+
+def test_the_words_on_a_column_change_no_result_and_its_type_does(monkeypatch):
+    def fingerprint(**change: object) -> str:
+        column = replace(knowledge.CLAIMS.columns[0], **change)
+        tables = (replace(knowledge.CLAIMS, columns=[column]), *knowledge.TABLES[2:])
+        monkeypatch.setattr(knowledge, "TABLES", tables)
+        code._substance.cache_clear()
+        return code.fingerprint("pipelines.knowledge.triples")
+
+    before = fingerprint()
+    assert fingerprint(meaning="numbers") == before
+    assert fingerprint(type=pa.int32()) != before
 
 
 def test_scoring_follows_the_studies_that_score():

@@ -1,0 +1,280 @@
+"""The tables of answers and of what is learnt from them: data/predictions, data/passages,
+data/adaptive, data/tasks and data/check.
+"""
+
+import pyarrow as pa
+
+from pipelines.tables.table import INTERVAL, Column, Table
+
+PREDICTIONS = Table(
+    "predictions/<dataset>/<lm>/<method>.parquet",
+    """\
+The answers of one language model to the test questions of a question set, by one
+[method](adaptive-method.md#methods-of-answering); ordered by question_id. In files' names, methods
+of an encoder end in its name (`dense_contriever.parquet`); tables and the report leave out the main
+retriever's.
+
+A question that a server [did not
+answer](server-reference.md#questions-that-a-server-does-not-answer) is null in all columns but
+`question_id`, `method` and `prompt_hash`. `unanswered.json` beside the files says why. No figure of
+this language model counts such a question.
+
+`imported/` has answers made elsewhere, which [`longtail imports`](prediction-files.md) brought in,
+with the same columns, null if the imported file does not have them. No stage writes there, and git
+follows the folder. The Parquet metadata (`longtail`, JSON) has `kind` (closed_book, retrieval,
+other), and the import's `file`, `layout`, `joined_by` and `answer_pattern`.""",
+    [
+        Column("question_id", pa.string(), "id in the question set"),
+        Column("method", pa.string(), "the same as in the file's name, without the retriever's"),
+        Column(
+            "prediction",
+            pa.string(),
+            "the first line that the language model generated, without white space around it",
+        ),
+        Column(
+            "correct",
+            pa.bool_(),
+            "whether the prediction contains a gold answer, as written, lower-cased or "
+            "capitalised (the published metric)",
+        ),
+        Column(
+            "correct_word",
+            pa.bool_(),
+            "whether the prediction has a gold answer as whole words, in any case",
+        ),
+        Column(
+            "prompt_hash",
+            pa.string(),
+            "16 hex digits of the prompt, or of all prompts of an ensemble, with demonstrations "
+            "and passages",
+        ),
+        Column(
+            "doc_id",
+            pa.string(),
+            "id of the best passage (in an ensemble, the one that weighs most); null for "
+            "closed_book and genread",
+        ),
+        Column(
+            "doc_title",
+            pa.string(),
+            "title of that passage's page; null for closed_book and genread",
+        ),
+        Column(
+            "similarity",
+            pa.float32(),
+            "the retriever's score of that passage, for given passages the file's, or 0 if it "
+            "has none; null for closed_book and genread",
+        ),
+        Column(
+            "doc_has_answer",
+            pa.bool_(),
+            "whether the passages, as far as the language model saw them, hold a gold answer as "
+            "whole words; with one passage this is recall@1. For genread, the passage is the one "
+            "that the model wrote. Null for closed_book",
+        ),
+        Column(
+            "doc_is_subject",
+            pa.bool_(),
+            "whether the best passage is from the subject's own page; null if that page is not "
+            "known (EntityQuestions), and for closed_book and genread",
+        ),
+        Column(
+            "doc_is_namesake",
+            pa.bool_(),
+            "whether it is from another page with the subject's name, such as "
+            '"Name (film)"; null in the same cases',
+        ),
+        Column(
+            "prompt_tokens",
+            pa.int32(),
+            "tokens of all prompts as the model saw them; null if a server's tokens are not "
+            "known (`http.tokenizer: null`, except with `chat: true`)",
+        ),
+        Column(
+            "mean_log_prob",
+            pa.float32(),
+            "mean log-probability, in nats, of the generated tokens: white space at the "
+            "beginning, the line, and its end; for a vote, the log of the winner's weight; -inf "
+            "for an empty answer, nan if a server does not show it",
+        ),
+        Column(
+            "lm_calls",
+            pa.int32(),
+            "prompts that the model read: 1; 2 for genread; the number of documents for an "
+            "ensemble",
+        ),
+        Column(
+            "new_tokens",
+            pa.int32(),
+            "tokens that the model generated for all prompts, line ends included; null if a "
+            "server does not show them",
+        ),
+        Column(
+            "cost",
+            pa.float64(),
+            "what the question alone would cost by the prices of `lm.<lm>.http`; 0 for a local "
+            "model, null if tokens are not known",
+        ),
+        Column(
+            "passage",
+            pa.string(),
+            "genread: the passage that the language model wrote; null for other methods",
+        ),
+    ],
+    also=["imported/<dataset>/<lm>/<method>.parquet"],
+)
+
+GIVEN_PASSAGES = Table(
+    "passages/retrieval/<dataset>/<method>.parquet",
+    """\
+The [passages that another system retrieved](retrieved-passages.md): `given.parquet`, or
+`given_<name>.parquet` for files that have a name in the profile. Rows are ordered as the question
+set is, and a question's best passage comes first.""",
+    [
+        Column("question_id", pa.string(), "the question's id"),
+        Column("rank", pa.int32(), "from 1"),
+        Column(
+            "doc_id", pa.string(), "the passage's id in the file, or the question's id and the rank"
+        ),
+        Column("title, text", pa.string(), "the passage"),
+        Column("score", pa.float64(), "the file's score; null if it has none"),
+    ],
+)
+
+THRESHOLDS = Table(
+    "adaptive/popularity/thresholds.parquet",
+    """\
+The [thresholds](adaptive-method.md#thresholds), and what they are worth on held-out questions: a
+row for each dataset, language model, method, search (exact, bins, shrunk) and relation.
+`thresholds.json` beside it has [the rule in use](thresholds.md#the-rule) for each dataset, language
+model and method.
+
+A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with a method such as
+`dense_below_genread`. There, `closed_book` and never mean the answers above the threshold;
+`augmented` and always mean those below it.""",
+    [
+        Column(
+            "dataset, lm, method, search, relation",
+            pa.string(),
+            "key; `method` is the one that gives the augmented answers",
+        ),
+        Column("questions", pa.int64(), "questions of the relation with a known popularity"),
+        Column(
+            "pooled",
+            pa.bool_(),
+            "whether the relation has fewer than `thresholds.min_questions`, and so uses the "
+            "threshold of all relations together",
+        ),
+        Column(
+            "popularity_least, popularity_most",
+            pa.float64(),
+            "least and largest popularity of these questions",
+        ),
+        Column(
+            "policy",
+            pa.string(),
+            "the policy that the verdict chooses for this search: `thresholds`, `always` or "
+            "`never`",
+        ),
+        Column("deployed", pa.float64(), "the threshold in use, by that policy"),
+        Column(
+            "threshold",
+            pa.float64(),
+            "fitted on all questions, monthly page views; 0 never retrieves, infinity always does",
+        ),
+        Column(
+            "threshold_low, threshold_high",
+            pa.float64(),
+            "the range of thresholds that a one-sided test (5 %, over resampled subjects) does "
+            "not find worse than the best one",
+        ),
+        Column("closed_book", INTERVAL, "accuracy over these questions without retrieval"),
+        Column("augmented", INTERVAL, "accuracy over these questions if all retrieve"),
+        Column(
+            "adaptive",
+            INTERVAL,
+            "held-out accuracy: a question's is its mean over the splits that hold it out. For "
+            "the interval, thresholds are fitted again to resampled subjects",
+        ),
+        Column(
+            "retrieved",
+            INTERVAL,
+            "share of the held-out questions that retrieve, with an interval made in the same way",
+        ),
+    ],
+)
+
+TASKS = Table(
+    "tasks/<benchmark>/<lm>/predictions.parquet",
+    """\
+A language model's answers to MMLU, Natural Questions or TriviaQA; ordered by method and
+question_id.""",
+    [
+        Column("task", pa.string(), "mmlu, nq or triviaqa"),
+        Column(
+            "method",
+            pa.string(),
+            "closed_book; an ensemble over the documents of the untuned retriever (replug) or of "
+            "the tuned one (replug_lsr); with `tasks.concatenated`, the untuned retriever's "
+            "documents in one prompt (dense), without the questions for which that is too long",
+        ),
+        Column(
+            "question_id",
+            pa.string(),
+            "file and row in the source; MMLU: subject, split and place among the subject's "
+            "rows, the same in every layout",
+        ),
+        Column("subject", pa.string(), "MMLU's; null in other benchmarks"),
+        Column(
+            "category",
+            pa.string(),
+            "MMLU's. Other benchmarks: in training set, or not in training set; null without "
+            "training files",
+        ),
+        Column(
+            "prediction",
+            pa.string(),
+            "MMLU: the letter, empty if a server shows none of the four; else the generated answer",
+        ),
+        Column("answers", pa.list_(pa.string()), "MMLU: the letter; else the accepted answers"),
+        Column(
+            "correct",
+            pa.bool_(),
+            "MMLU: the right letter; else equal to an accepted answer after normalisation",
+        ),
+    ],
+)
+
+MEASURES = Table(
+    "check/measures.parquet",
+    """\
+What was measured of the run's tables, by [conf/expectations.yaml](../conf/expectations.yaml) and
+the catalogue: a row for each value.""",
+    [
+        Column("expectation", pa.string(), "its name, which `longtail accept` takes"),
+        Column("file", pa.string(), "the table, below data/"),
+        Column(
+            "measure", pa.string(), "what was measured of it, such as rows, or nulls in s_label"
+        ),
+        Column(
+            "value",
+            pa.float64(),
+            "the value; null if the table has no rows to measure, or lacks a column",
+        ),
+        Column("low, high", pa.float64(), "the figure's 95 % interval; null for counts and shares"),
+        Column(
+            "least, most",
+            pa.float64(),
+            "the bounds that do not depend on earlier runs; null if there is none",
+        ),
+        Column("detail", pa.string(), "what is wrong, if a number does not say it; null otherwise"),
+        Column(
+            "holds",
+            pa.bool_(),
+            "whether the value is within `least` and `most`. [The gate](gate.md) also compares "
+            "it with earlier runs",
+        ),
+    ],
+)
+
+TABLES = (PREDICTIONS, GIVEN_PASSAGES, THRESHOLDS, TASKS, MEASURES)

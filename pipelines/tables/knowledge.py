@@ -1,0 +1,144 @@
+"""The tables in data/knowledge: Wikidata's items and claims, page views, mentions, and triples."""
+
+import pyarrow as pa
+
+from pipelines.tables.table import Column, Table
+
+TEXTS = pa.list_(pa.string())
+
+ENTITIES = Table(
+    "knowledge/wikidata/entities.parquet",
+    """\
+Wikidata's items that have an article in the Wikipedia of the run's `language`, and the items that
+are objects of claims. Rows are ordered by the item's number. If the raw files hold an item several
+times, the first one counts.""",
+    [
+        Column("qid", pa.int64(), "number of the Wikidata id, 42 for Q42"),
+        Column(
+            "label",
+            pa.string(),
+            "label in the run's `language`; if there is none, the label for all languages (`mul`)",
+        ),
+        Column(
+            "aliases",
+            TEXTS,
+            "aliases in that language, followed by the aliases for all languages",
+        ),
+        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
+    ],
+)
+
+CLAIMS = Table(
+    "knowledge/wikidata/claims.parquet",
+    """\
+The claims of items with an article, in the relations of PopQA and EntityQuestions: a claim a row,
+ordered by all columns. Objects are always items. Only statements of the best rank that an item has
+in a relation count.""",
+    [Column("s, p, o", pa.int64(), "numbers of the Wikidata ids of subject, property and object")],
+)
+
+DATES = Table(
+    "knowledge/wikidata/dates.parquet",
+    """\
+The dates of these claims, from the qualifiers of their statements; ordered by the first three
+columns. Claims without a date have no row. A date is YYYY, YYYY-MM or YYYY-MM-DD, or null. If there
+are several, the last one counts. The query service gives no dates.""",
+    [
+        Column("s, p, o", pa.int64(), "the claim"),
+        Column(
+            "start, end, point",
+            pa.string(),
+            "start time (P580), end time (P582), point in time (P585)",
+        ),
+    ],
+)
+
+VIEWS = Table(
+    "knowledge/popularity/views.parquet",
+    """\
+Monthly page views of the Wikipedia articles in `knowledge/wikidata/entities.parquet`; ordered by
+title. An article without views has no row: its popularity is unknown, null in all later tables.
+[Articles that were moved](wikimedia.md#page-views-of-articles-that-were-moved) are found if the run
+has two more tables.
+
+With `popularity.months` above 1, `mean` and `sd_log10` are over that many months. A month without
+views counts as 0.""",
+    [
+        Column("title", pa.string(), "title of the article; unique"),
+        Column(
+            "views",
+            pa.int64(),
+            "views in `popularity.month`, by all access methods and by `popularity.agents`; "
+            "null if the article has views only in earlier months",
+        ),
+        Column("mean", pa.float64(), "mean of the monthly views; null with one month"),
+        Column(
+            "sd_log10",
+            pa.float64(),
+            "standard deviation of log10(1 + monthly views); 0.1 means that views vary by a "
+            "factor of 1.26, however popular the article is; null with one month",
+        ),
+    ],
+)
+
+TERM_FREQUENCY = Table(
+    "knowledge/term_frequency/term_frequency.parquet",
+    """\
+How often a sample of C4 mentions each subject of PopQA's relations; ordered by number. Subjects
+without a label are not counted.""",
+    [
+        Column("qid", pa.int64(), "number of the Wikidata item"),
+        Column(
+            "term_frequency",
+            pa.int64(),
+            "exact mentions of its label and aliases in the C4 sample, as whole words",
+        ),
+    ],
+)
+
+TRIPLES = Table(
+    "knowledge/triples/triples.parquet",
+    """\
+The triples that PopQA's questions are made from: the claims in PopQA's relations whose subject and
+object have a label. They are ordered by subject, property and object.""",
+    [
+        Column("s_qid, p_pid, o_qid", pa.string(), "Wikidata ids, such as Q42 and P106"),
+        Column("s_label, o_label", pa.string(), "labels in the run's language"),
+        Column("s_aliases, o_aliases", TEXTS, "aliases"),
+        Column("s_wiki_title, o_wiki_title", pa.string(), "titles of the Wikipedia articles"),
+        Column(
+            "s_pop, o_pop",
+            pa.int64(),
+            "page views of the article in `popularity.month`; null if not known",
+        ),
+        Column(
+            "term_frequency",
+            pa.int64(),
+            "exact mentions of the subject's label and aliases in the C4 sample",
+        ),
+    ],
+)
+
+LABELLED = Table(
+    "knowledge/triples/entities.parquet",
+    "Every entity that has a label in the run's language.",
+    [
+        Column("qid", pa.string(), "Wikidata id"),
+        Column("label", pa.string(), "label"),
+        Column("aliases", TEXTS, "aliases"),
+        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
+        Column(
+            "popularity",
+            pa.int64(),
+            "page views of the article in `popularity.month`; null if not known",
+        ),
+        Column(
+            "term_frequency",
+            pa.int64(),
+            "exact mentions in the C4 sample; null if the entity is no subject of PopQA's "
+            "relations",
+        ),
+    ],
+)
+
+TABLES = (ENTITIES, CLAIMS, DATES, VIEWS, TERM_FREQUENCY, TRIPLES, LABELLED)

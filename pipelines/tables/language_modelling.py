@@ -1,0 +1,182 @@
+"""The tables of texts that language models predict: data/logprobs, data/language_modelling and
+data/attribution.
+"""
+
+import pyarrow as pa
+
+from pipelines.tables.table import Column, Table
+
+SHARES = pa.list_(pa.float32())
+SCORED = [  # the columns of a scored continuation
+    Column("log_probs", SHARES, "per token of the continuation, nats"),
+    Column("bytes", pa.list_(pa.int32()), "UTF-8 bytes per token"),
+]
+
+LOGPROBS = Table(
+    "logprobs/<corpus>/<lm>/logprobs.parquet",
+    """\
+The log-probabilities that a language model gives to a corpus's test queries: a row without a
+document, and one for each document that `retrieved.parquet` has for the query; ordered by query_id
+and doc_id. Bits per byte, ensembles and attribution are computed from this table.""",
+    [
+        Column("lm", pa.string(), "language model, a name in `lms`"),
+        Column("query_id", pa.string(), "id in the corpus's queries"),
+        Column("doc_id", pa.string(), "the document in front of the context; empty for none"),
+        *SCORED,
+    ],
+)
+
+RETRIEVED = Table(
+    "logprobs/<corpus>/<lm>/retrieved.parquet",
+    """\
+The documents that each retriever finds for each query; ordered by query_id, retriever and rank. A
+query never gets documents of its own source document. A query with an empty context gets none: its
+rows have an empty doc_id.
+
+`logprobs.datastore` measures how the gain grows with the corpus: `dense@0.1` searches a tenth of
+the documents.""",
+    [
+        Column("query_id", pa.string(), "id in the corpus's queries"),
+        Column(
+            "retriever",
+            pa.string(),
+            "bm25, dense, lsr or random; dense_bert and lsr_bert for a further retriever called "
+            "bert; dense@0.1 and so on",
+        ),
+        Column("rank", pa.int32(), "from 1"),
+        Column(
+            "doc_id",
+            pa.string(),
+            "id in the corpus's docs; empty if there were fewer documents",
+        ),
+        Column(
+            "similarity",
+            pa.float32(),
+            "cosine or dot product; for BM25, the score divided by the query's best one; 0 for "
+            "random documents; -inf if there is no document. A softmax of a query's similarities "
+            "gives the documents' weights, lambda",
+        ),
+    ],
+)
+
+CONTROLS = Table(
+    "logprobs/<corpus>/<lm>/controls.parquet",
+    """\
+[Controls of the ensemble](language-modelling.md#controls): a row for each control, retriever and
+query, if `logprobs.controls` is true.""",
+    [
+        Column("query_id", pa.string(), "id in the corpus's queries"),
+        Column(
+            "control",
+            pa.string(),
+            "concatenated: the first `replug.top_k` documents stand in one prompt, the best "
+            "nearest the context, without those that don't fit; longer_context: in place of "
+            "documents, the text just before the context",
+        ),
+        Column(
+            "retriever",
+            pa.string(),
+            "the retriever that found the documents: dense or lsr, or bm25 if the run has "
+            "neither; empty for longer_context",
+        ),
+        Column(
+            "documents",
+            pa.int32(),
+            "number of documents in the prompt; if even the best one alone is too long, it is "
+            "cut, as in an ensemble",
+        ),
+        Column("added_bytes", pa.int32(), "UTF-8 bytes in front of the context"),
+        Column("log_probs", SHARES, "per token of the continuation, nats"),
+    ],
+)
+
+BITS_PER_BYTE = Table(
+    "language_modelling/<corpus>/bpb.parquet",
+    """\
+The negative log-probability of each query under the ensemble of k documents. Bits per byte is
+`sum(nats) / (ln 2 * sum(bytes))`. Perplexity is `exp(sum(nats) / sum(tokens))`; perplexity per word
+has `sum(words)` instead. Rows are in the order of `lms`, retriever, k and query_id.""",
+    [
+        Column("corpus, lm", pa.string(), "the names of the corpus and of the language model"),
+        Column(
+            "retriever",
+            pa.string(),
+            "none, random, bm25, dense or lsr, or for example dense_bert; dense@0.1 and so on, "
+            "over a share of the documents",
+        ),
+        Column("k", pa.int32(), "documents; 0 for none"),
+        Column("query_id", pa.string(), "id in the corpus's queries"),
+        Column("source_document, source", pa.string(), "the same as in docs.parquet"),
+        Column("nats", pa.float64(), "minus the log-probability of the continuation"),
+        Column(
+            "bytes, tokens",
+            pa.int32(),
+            "UTF-8 bytes of the continuation, and the language model's tokens",
+        ),
+        Column(
+            "words",
+            pa.int32(),
+            "words that begin in the continuation, plus its line ends, as WikiText counts. Words "
+            "are separated by white space. A word that two queries share counts where it begins",
+        ),
+    ],
+)
+
+TOKENS = Table(
+    "attribution/<corpus>/tokens.parquet",
+    """\
+What each token of the test queries owes to the main language model's memory and to each document,
+under the ensemble of the section `replug`; ordered by retriever, query_id and token. A document's
+share is the part of the token's probability that the model would not give without documents. The
+rest is memory's share, so all shares add up to 1.""",
+    [
+        Column("lm", pa.string(), "language model"),
+        Column("retriever", pa.string(), "bm25, dense, lsr or random, or as dense_bert"),
+        Column("query_id", pa.string(), "id in the corpus's queries"),
+        Column("token", pa.int32(), "place in the continuation, from 0"),
+        Column("text", pa.string(), "the token's part of the continuation"),
+        Column(
+            "frequency",
+            pa.int64(),
+            "how often the token's word is in the C4 sample (or in the corpus, if the run has no "
+            "C4), in upper or lower case. A word is a run of letters and digits. Null if the "
+            "token has no word, or if the text ends within the word",
+        ),
+        Column(
+            "log_prob_none, log_prob",
+            pa.float32(),
+            "log-probability without documents, and under the ensemble, nats",
+        ),
+        Column("memory", pa.float32(), "memory's share of the probability"),
+        Column("documents", SHARES, "the documents' shares, by rank"),
+        Column(
+            "responsibilities",
+            SHARES,
+            "the documents' posterior probabilities, by rank; they add up to 1",
+        ),
+    ],
+)
+
+TEXTS = Table(
+    "attribution/<corpus>/texts.parquet",
+    "The same for each continuation as a whole; ordered by retriever and query_id.",
+    [
+        Column("lm, retriever, query_id", pa.string(), "the same as in tokens.parquet"),
+        Column("tokens", pa.int32(), "tokens of the continuation"),
+        Column(
+            "nats_none, nats",
+            pa.float64(),
+            "minus its log-probability without documents, and under the ensemble",
+        ),
+        Column("memory", pa.float32(), "memory's mean share over the tokens"),
+        Column("documents", SHARES, "the documents' mean shares, by rank"),
+        Column("weights", SHARES, "lambda, by rank"),
+        Column(
+            "doc_ids",
+            pa.list_(pa.string()),
+            "ids in the corpus's docs, by rank; empty if there were fewer documents",
+        ),
+    ],
+)
+
+TABLES = (LOGPROBS, RETRIEVED, CONTROLS, BITS_PER_BYTE, TOKENS, TEXTS)

@@ -1,0 +1,184 @@
+"""The tables in data/questions: the columns that every question set has, and those of the sets that
+Longtail builds.
+"""
+
+import pyarrow as pa
+
+from pipelines.tables.table import Column, Table
+
+TEXTS = pa.list_(pa.string())
+
+QUESTIONS = Table(
+    "questions/<set>/<set>.parquet",
+    """\
+What every question set has, in any order. A set may have further columns. With `s_wiki_title`, the
+title of the subject's Wikipedia page, tables also say whether a passage is from that page.""",
+    [
+        Column(
+            "question_id",
+            pa.string(),
+            "unique, and the same in every run, because random draws depend on it",
+        ),
+        Column("relation", pa.string(), "the group that a threshold is learnt for"),
+        Column("subj", pa.string(), "the name of what the question is about"),
+        Column("question", pa.string(), "the question"),
+        Column(
+            "possible_answers",
+            TEXTS,
+            "all right answers; the first is shown in demonstrations",
+        ),
+        Column(
+            "s_pop", pa.int64(), "monthly page views of the subject; null if they are not known"
+        ),
+        Column(
+            "s_uri",
+            pa.string(),
+            "what identifies the subject, such as its Wikidata address; null if it is not known",
+        ),
+        Column(
+            "split",
+            pa.string(),
+            "test: models answer the question; train: LSR may learn from it",
+        ),
+    ],
+    is_open=True,
+)
+
+PUBLISHED = [  # the columns of PopQA's published format
+    Column(
+        "id",
+        pa.int64(),
+        "for published rows, the published id; for rows from Wikidata, a larger number that "
+        "depends only on the triple",
+    ),
+    Column("subj, prop, obj", pa.string(), "labels of subject, relation and object"),
+    Column(
+        "subj_id, prop_id, obj_id",
+        pa.int64(),
+        "numbers of the Wikidata ids; published rows have the numbers of the authors' database",
+    ),
+    Column("s_aliases, o_aliases", TEXTS, "aliases"),
+    Column("s_uri, o_uri", pa.string(), "Wikidata addresses, in every row; they end in the ids"),
+    Column("s_wiki_title, o_wiki_title", pa.string(), "titles of the Wikipedia articles"),
+    Column(
+        "s_pop, o_pop",
+        pa.int64(),
+        "monthly page views; null (an empty cell in `popqa.tsv`) if not known. Published rows "
+        "keep the published numbers, even -2 (18 objects)",
+    ),
+    Column("question", pa.string(), "the relation's template about the subject"),
+    Column("possible_answers", TEXTS, "labels and aliases of every right object"),
+]
+
+POPQA = Table(
+    "questions/popqa/popqa.parquet",
+    """\
+PopQA, a question a row. `popqa.tsv` beside it has the first 17 columns in the published format.""",
+    [
+        *PUBLISHED,
+        Column("question_id", pa.string(), "unique, stable over releases"),
+        Column("relation", pa.string(), "Wikidata property"),
+        Column(
+            "split",
+            pa.string(),
+            "train: LSR may learn from the question, and it is never evaluated; test: all others",
+        ),
+        Column("month", pa.string(), "month of the page views, such as 2021-10"),
+        Column("origin", pa.string(), "wikidata or published"),
+    ],
+)
+
+ENTITYQUESTIONS = Table(
+    "questions/entityquestions/entityquestions.parquet",
+    """\
+EntityQuestions. A question's subject is linked to Wikidata if exactly one entity with the subject's
+name has the question's relation there. `link` has one of these words:
+
+- label, alias: the subject is linked by an entity's label or alias.
+- ambiguous: several entities with the name have the relation.
+- another_type: no entity with the name has the relation, but one of them has an article.
+- without_article: entities have the name, but none of them has an article.
+- not_found: no entity has the name.""",
+    [
+        Column("question_id", pa.string(), "unique, stable"),
+        Column("relation", pa.string(), "Wikidata property"),
+        Column("subj", pa.string(), "the subject's name in the question"),
+        Column("question", pa.string(), "the published question"),
+        Column("possible_answers", TEXTS, "the published answers"),
+        Column(
+            "s_pop",
+            pa.int64(),
+            "monthly page views; null if the subject is not linked, or if they are not known",
+        ),
+        Column("s_uri", pa.string(), "Wikidata address; null if not linked"),
+        Column("split", pa.string(), "train or test as in PopQA; test if not linked"),
+        Column("matched", pa.bool_(), "whether the subject is linked"),
+        Column("link", pa.string(), "how the subject is linked, or why it is not"),
+    ],
+)
+
+NAMED_ENTITIES = Table(
+    "questions/nq/popularity.parquet",
+    """\
+The entities that Natural Questions and TriviaQA ask about: a row for each question, with the least
+viewed of the entities that it names. A question that names no entity has no row. Names are labels,
+aliases, page titles and titles of redirects. C4 tells names from everyday words; without C4, each
+word that is also a name counts, such as "was", a novel.""",
+    [
+        Column("question_id", pa.string(), "file and row in the source"),
+        Column(
+            "mention",
+            pa.string(),
+            "the words of the question that name the entity, in lower case, without accents",
+        ),
+        Column("qid", pa.string(), "Wikidata id"),
+        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
+        Column(
+            "popularity",
+            pa.int64(),
+            "page views of the article in `popularity.month`; null if not known",
+        ),
+    ],
+    also=["questions/triviaqa/popularity.parquet"],
+)
+
+DIFFERENCE = Table(
+    "difference.parquet",
+    """\
+[`longtail release diff`](releases.md#what-a-new-month-changed) writes it. It has a row for each
+question that was added, is gone, or has other answers, words or popularity; ordered by its first
+three columns.""",
+    [
+        Column("relation, s_uri, o_uri", pa.string(), "the triple that identifies the question"),
+        Column("change", pa.string(), "added, gone or kept"),
+        Column("subj, obj", pa.string(), "labels; the new ones if there are any"),
+        Column(
+            "old_question, new_question",
+            pa.string(),
+            "the question in each release; null if it is not in that release",
+        ),
+        Column(
+            "answers_added, answers_gone",
+            TEXTS,
+            "in alphabetical order; all answers if the question itself is added or gone",
+        ),
+        Column(
+            "old_s_pop, new_s_pop",
+            pa.int64(),
+            "the subject's monthly page views; null if the release does not know them",
+        ),
+        Column(
+            "log2_ratio",
+            pa.float64(),
+            "log2 of new to old page views, each plus one; null unless the question is kept and "
+            "both are known",
+        ),
+        Column(
+            "other_answers, reworded, moved",
+            pa.bool_(),
+            "what changed in a kept question: answers, words, popularity",
+        ),
+    ],
+)
+
+TABLES = (POPQA, ENTITYQUESTIONS, QUESTIONS, NAMED_ENTITIES, DIFFERENCE)
