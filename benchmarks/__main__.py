@@ -1,9 +1,8 @@
 """All speed benchmarks, one after the other: their table is printed, and written to
 docs/measured/tables/benchmarks-speed.csv.
 
-    .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
+    .venv/bin/python -m benchmarks            # all: 40 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
-    .venv/bin/python -m benchmarks --device cuda    # the works of gpu_speed.py on a GPU: printed
 
 Each benchmark runs in a process of its own. Rows stay in the table until their benchmark has
 measured them anew, on the same machine; then the new row has the old one's ratio beside its own.
@@ -23,14 +22,10 @@ import typer
 
 from benchmarks import measure
 from benchmarks.project_copy import write_csv
-from pipelines.answering import latency
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs/measured/tables/benchmarks-speed.csv"
-BENCHMARKS = (
-    "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
-    "lm", "lsr_speed", "thresholds_speed",
-)  # fmt: skip
+BENCHMARKS = ("dump", "encoder_speed", "index_speed", "bm25_speed", "lm", "thresholds_speed")
 
 
 def main(
@@ -46,18 +41,13 @@ def main(
             help="CSV file of the table; unless quick, docs/measured/tables/benchmarks-speed.csv"
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cuda or cpu: measure the works of gpu_speed.py there, and only these"),
-    ] = None,
 ) -> None:
-    if device:
-        measure_device(device, names or [], quick, table)
-        return
-    check_names(names or [], BENCHMARKS)
+    unknown = sorted(set(names or []) - set(BENCHMARKS))
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(BENCHMARKS)}")
     if table is None and not quick:
         table = TABLE
-    machine = latency.machine()
+    machine = measure.machine()
     rows: dict[str, list[list[str]]] = {}
     if table:
         rows_of_machine = read(table, machine)
@@ -93,44 +83,6 @@ def main(
         if table:
             write(table, rows)
     raise SystemExit(has_failed)
-
-
-def measure_device(device: str, names: list[str], quick: bool, table: Path | None) -> None:
-    """Print the rows of some works on one device, or of all without names; write them to `table`.
-
-    Exits with code 1 if there is no such device, or a work failed.
-    """
-    from benchmarks import gpu_speed
-
-    check_names(names, gpu_speed.WORKS)
-    machine = gpu_speed.machine(device)
-    if machine is None:
-        raise SystemExit(f"--device {device}: this machine has no such device")
-
-    commit = commit_of(ROOT)
-    rows = []
-    has_failed = False
-    print_rows([measure.HEAD])
-    place = gpu_speed.open_device(device, quick)
-    for name in names or gpu_speed.WORKS:
-        try:
-            for row in gpu_speed.rows_of(name, place):
-                cells = measure.table_rows(name, [row], commit, machine, ())
-                print_rows(cells)
-                rows += cells
-        except Exception as error:
-            has_failed = True
-            print(f"{name} failed: {error!r}", file=sys.stderr, flush=True)
-    if table:
-        write_csv(table, measure.HEAD, rows)
-    raise SystemExit(has_failed)
-
-
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise BadParameter if a name is not known."""
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(known)}")
 
 
 def print_rows(rows: Iterable[list[str]]) -> None:

@@ -1,7 +1,7 @@
 """What the report's intervals cover: each kind, on simulated data sets, should hold the truth in 95
 % of them.
 
-    .venv/bin/python -m benchmarks.coverage
+    .venv/bin/python -m benchmarks.coverage > coverage.csv
     .venv/bin/python -m benchmarks.coverage --popqa popQA.tsv --questions 14267 --worlds mixed --only thresholds
     .venv/bin/python -m benchmarks.coverage --only tables --worlds mixed --per-subject 1 3.3 10
     .venv/bin/python -m benchmarks.coverage --only thresholds --searches exact shrunk bins    # the mean tells the best
@@ -14,8 +14,10 @@ simulated_answers.py says what the data sets of questions are.
 """
 
 import argparse
+import csv
 import math
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,7 +45,6 @@ from pipelines.evaluation import (
 from pipelines.foreign import deciders
 from pipelines.foreign.judge_files import Answered
 from pipelines.intervals import Interval
-from pipelines.studies import carried
 
 REPETITIONS = 200
 RESAMPLES = 1000
@@ -52,6 +53,10 @@ BENCHMARK_QUESTIONS = 150
 CLUSTERS = (30, 200)  # source documents of scored texts
 QUESTIONS_OF_TRUTH = 200_000
 SEED_OF_TRUTH = 10_000_000
+HEAD = [
+    "world", "questions", "questions a subject", "interval of", "data sets", "covers, %", "mean",
+    "standard deviation", "width",
+]  # fmt: skip
 SETTINGS = tuning.DEFAULTS.model_copy(update={"splits": SPLITS})
 
 # The name of an interval is its KIND, or KIND|WHICH if a data set has several of the kind.
@@ -76,25 +81,25 @@ def main() -> None:
     if arguments.popqa:
         views = pd.read_csv(arguments.popqa, sep="\t")["s_pop"].to_numpy(float)
 
-    heads = "".join(f"{head:>9}" for head in ("covers %", "mean", "sd", "width"))
-    print(f"{'world':8}{'questions':>10}{'a subject':>10}  {'interval of':58}{'sets':>6}{heads}")
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(HEAD)
     sizes = product(arguments.worlds, arguments.questions, arguments.per_subject)
     for name, n, per_subject in sizes:
         world = World(name, per_subject, views)
-        prefix = f"{name:8}{n:>10}{per_subject:>10}"
+        of_world = [name, str(n), str(per_subject)]
         if "thresholds" in arguments.only:
             for search in arguments.searches:
                 make = partial(thresholds, world, n, search=search)
                 truths = best_cuts(world, search)
-                show(prefix, cover(make, arguments.repetitions, truths))
+                writer.writerows(rows(of_world, cover(make, arguments.repetitions, truths)))
         for kind, intervals_of_kind in KINDS.items():
             if kind in arguments.only:
                 make = partial(intervals_of_kind, world, n)
-                show(prefix, cover(make, arguments.repetitions, {}))
+                writer.writerows(rows(of_world, cover(make, arguments.repetitions, {})))
     if "texts" in arguments.only:
         for clusters in CLUSTERS:
             covered = cover(partial(texts, clusters), arguments.repetitions, {})
-            show(" " * 28, covered)
+            writer.writerows(rows(["", "", ""], covered))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -114,19 +119,16 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def show(prefix: str, covered: Mapping[str, list[Coverage]]) -> None:
-    """Print a line for each kind: means over its intervals."""
+def rows(of_world: list[str], covered: Mapping[str, list[Coverage]]) -> Iterator[list[str]]:
+    """A row for each kind, as HEAD says: means over its intervals."""
     for kind, coverages in covered.items():
-        label = kind
-        if len(coverages) > 1:
-            label = f"{kind} ({len(coverages)} of each)"
         data_sets = min(coverage.data_sets for coverage in coverages)
         share = np.mean([coverage.covered for coverage in coverages])
         truth = np.mean([coverage.truth for coverage in coverages])
         deviation = np.mean([coverage.deviation for coverage in coverages])
         width = np.mean([coverage.width for coverage in coverages])
-        figures = f"{share:>9.1f}{truth:>9.4f}{deviation:>9.4f}{width:>9.4f}"
-        print(f"{prefix}  {label:58}{data_sets:>6}{figures}", flush=True)
+        figures = [f"{share:.1f}", f"{truth:.4f}", f"{deviation:.4f}", f"{width:.4f}"]
+        yield [*of_world, kind, str(data_sets), *figures]
 
 
 def cover(
@@ -197,7 +199,7 @@ def bounded(row: dict, name: str) -> Interval:
 
 
 def deciding(world: World, n: int, seed: int) -> Intervals:
-    """What else is derived from thresholds: another signal, other models' thresholds, savings."""
+    """What else is derived from thresholds: another signal, and savings."""
     pairs = world.draw(n, seed)
     train = held_out.split_train(seed, pairs.subjects, SPLITS, SETTINGS.train_share)
     fitted = fit(pairs, seed)
@@ -207,11 +209,6 @@ def deciding(world: World, n: int, seed: int) -> Intervals:
     figures = tune_thresholds.uncertainty(pairs, train, drawn, SETTINGS)["uncertainty"]
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
-
-    of_better_model = fit(world.draw(n, seed, shift=1.0), seed)
-    row = carried.compare_carried(pairs, fitted, of_better_model, SETTINGS, seed, RESAMPLES)
-    for name in ("carried", "difference", "retrieved_carried"):
-        yield f"{name}, thresholds carried over", bounded(row, name)
 
     judged = held_out.judge(pairs, train, dict(fitted.splits))
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
@@ -327,9 +324,7 @@ def method_answers(
 
 
 def texts(clusters: int, seed: int) -> Intervals:
-    """Bits per byte, what retrieval saves of them, and what attribution says, over source
-    documents of many lengths.
-    """
+    """Bits per byte, and what retrieval saves of them, over source documents of many lengths."""
     draw = np.random.default_rng(seed)
     sizes = draw.geometric(0.2, clusters)
     documents = np.repeat(np.arange(clusters), sizes)
@@ -346,12 +341,6 @@ def texts(clusters: int, seed: int) -> Intervals:
         f"bits saved, {clusters} source documents": (saved_per_cent, slice(0, 3)),
     }
     yield from intervals.bootstraps(sums, figures, draw, RESAMPLES).items()
-
-    memory_shares = draw.beta(6, 3, clusters)[documents]
-    columns = np.stack([n_bytes * memory_shares, n_bytes], axis=1)
-    sums = intervals.cluster_sums(columns, documents)
-    share = intervals.bootstrap(sums, intervals.ratio, draw, RESAMPLES)
-    yield f"share that memory explains, {clusters} source documents", share
 
 
 def saved_per_cent(sums: np.ndarray) -> np.ndarray:

@@ -1,5 +1,4 @@
-"""Reading a Wikidata dump: the stage `entities` beside plain Python, on the sample world's dump and
-on real entities.
+"""Reading a Wikidata dump: the stage `entities` beside plain Python, on real entities.
 
 Each way reads the same file and pulls out the same: label, aliases, article and best answers of
 every item with an English label or article. Real entities come from $LONGTAIL_REAL/wikidata,
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 
 from benchmarks import measure
 from benchmarks.measure import Row
-from benchmarks.sampler import world_of
 from pipelines.knowledge import entities
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS
@@ -26,48 +24,40 @@ from pipelines.sources import streams, wikidata
 from pipelines.storage.atomic import SCRATCH
 from pipelines.storage.work_store import WorkStore
 from pipelines.work.executors import processes
-from pipelines.world import wikimedia_dumps
 
 PROPERTIES = tuple(RELATIONS)
 PEER = "gzip, json.loads of each line"
 REAL = "wikidata/wikibase-dump-filter_entities.json"
-WORLD_WORK = "Wikidata dump, the sample world's"
-REAL_WORK = "Wikidata dump, real entities repeated"
+WORK = "Wikidata dump, real entities repeated"
 LANGUAGES = ("en", "mul")
 Item = tuple[int, str | None, list[str], str | None, list[tuple[int, int]]]
 
 
 def rows(quick: bool = False) -> list[Row]:
-    rounds = 1 if quick else 3
     real = measure.real(REAL)
+    if not real:
+        return [Row(WORK, PEER, missing=measure.NO_FILES)]
     with measure.in_folder():
+        _, *lines = real.read_bytes().splitlines(keepends=True)
         small = Path("small.json.gz")
-        write_world(small, 50)
-        world = Path("world.json.gz")
-        write_world(world, 300 if quick else 100_000)
-        table = compare(WORLD_WORK, world, small, rounds)
-        if not real:
-            return [*table, Row(REAL_WORK, PEER, missing=measure.NO_FILES)]
-
-        repeated = Path("repeated.json.gz")
-        lines = real.read_bytes().splitlines(keepends=True)
-        block = b"".join(lines[1:])
-        with gzip.open(repeated, "wb", 1) as file:
-            for _ in range(1 if quick else 60):
-                file.write(block)
-        return table + compare(REAL_WORK, repeated, small, rounds)
+        write(small, lines, 1)
+        dump = Path("repeated.json.gz")
+        write(dump, lines, 2 if quick else 60)
+        return compare(dump, small, rounds=1 if quick else 3)
 
 
-def write_world(dump: Path, n_entities: int) -> None:
-    with gzip.open(dump, "wb", 6) as file:
-        file.writelines(wikimedia_dumps.wikidata(world_of(n_entities)))
+def write(dump: Path, lines: list[bytes], times: int) -> None:
+    """Write these entities so many times."""
+    with gzip.open(dump, "wb", 1) as file:
+        for _ in range(times):
+            file.writelines(lines)
 
 
-def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
+def compare(dump: Path, small: Path, rounds: int) -> list[Row]:
     """The rows of a dump; each process reads the small one before the clock starts."""
     megabytes = sum(map(len, streams.open_blocks(dump))) / 1e6
     return measure.beside(
-        f"{name}, {count_lines(dump):,} lines",
+        f"{WORK}, {count_lines(dump):,} lines",
         PEER,
         "MB",
         megabytes,

@@ -1,7 +1,7 @@
 """SIGKILL at seeded random moments of a whole run: every output must end byte for byte the same.
 
     .venv/bin/python -m benchmarks.kills run --folder /tmp/kills --kills 100
-    .venv/bin/python -m benchmarks.kills report --folder /tmp/kills
+    .venv/bin/python -m benchmarks.kills report --folder /tmp/kills > kills.csv
 
 Runs take a clean copy of the committed project with the profile smoke. The first is undisturbed.
 After each kill the same command is started again and goes on from what is there, until it ends by
@@ -15,6 +15,7 @@ goes on from there.
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from benchmarks.project_copy import RUN, clone, table
+from benchmarks.project_copy import RUN, clone
 from pipelines import draws
 
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
@@ -242,7 +243,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder)
     if arguments.part == "report":
-        print(report(log))
+        csv.writer(sys.stdout, lineterminator="\n").writerows([HEAD, report(log)])
         return
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -347,8 +348,8 @@ def compare(copy: Copy, log: Log, kills: int) -> None:
     log.add(compared=len(names), different=sorted(different), left=sorted(left), kills=kills)
 
 
-def report(log: Log) -> str:
-    """A Markdown table of all counts."""
+def report(log: Log) -> list[str]:
+    """All counts, as HEAD says."""
     compared = 0
     different = 0
     left = set()
@@ -359,7 +360,7 @@ def report(log: Log) -> str:
             left.update(row["left"])
     counts = [log.count(name) for name in ("kill", "error", "hang", "compared")]
     counts += [compared, different, len(left)]
-    return table(HEAD, [[f"{count:,}" for count in counts]])
+    return [f"{count:,}" for count in counts]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ alone is measured.
 
 import multiprocessing
 import os
+import platform
 import re
 import resource
 import sys
@@ -33,7 +34,6 @@ NO_FILES = "no $LONGTAIL_REAL"  # a folder of real files
 NO_WEIGHTS = "no $LONGTAIL_REAL_MODELS"  # a folder of real weights
 # a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
 NO_LLAMA_CPP = "no $LONGTAIL_LLAMA_CPP"
-NO_RUN = "no finished run here (longtail run makes one)"
 
 
 class Run(NamedTuple):
@@ -86,6 +86,14 @@ class Row(NamedTuple):
             memory = " / ".join(f"{megabytes:,.0f}" for megabytes in self.memory)
         of_peer = f"{number(self.of_peer)} {self.unit}/s"
         return [self.work, self.peer, of_peer, number(self.ours), times, limit, share, memory]
+
+
+def machine() -> str:
+    """The processor and its cores."""
+    information = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    processor = re.search(r"model name\s*:\s*(.*)", information)
+    name = processor[1].strip() if processor else platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def real(name: str, folder: str = "LONGTAIL_REAL") -> Path | None:

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from transformers import BertConfig, GPT2Config
+from transformers import BertConfig
 
 from benchmarks import measure
 
@@ -37,12 +37,3 @@ def of_encoder(tokens: np.ndarray, shape: BertConfig) -> float:
     weights = shape.num_hidden_layers * (attention_weights + feed_forward_weights)
     attention = 2 * shape.num_hidden_layers * shape.hidden_size * tokens**2
     return float(2 * (weights * tokens + attention).sum())
-
-
-def of_gpt2(read: int, predicted: int, shape: GPT2Config) -> float:
-    """Operations of a text: layers for tokens that are read, and logits for those predicted."""
-    width = shape.n_embd
-    weights = 2 * read * 12 * width**2
-    attention = 2 * read * read * width  # a token looks at half of them on average
-    logits = 2 * predicted * width * shape.vocab_size
-    return shape.n_layer * (weights + attention) + logits

@@ -43,19 +43,6 @@ class RealTexts:
         """The first passage of each page."""
         return [passages[0] for passages in self.pages.values()]
 
-    def halves(self, n_queries: int, n_documents: int) -> tuple[list[Prompt], list[str]]:
-        """Each query is a passage: its first half is the context, its second the continuation."""
-        passages = self.first_passages()
-        documents = passages[n_queries : n_queries + n_documents]
-        prompts = []
-        continuations = []
-        for query in passages[:n_queries]:
-            middle = query.index(" ", len(query) // 2)
-            for document in documents:
-                prompts.append(Prompt(query[:middle], f"{document}\n"))
-                continuations.append(query[middle:])
-        return prompts, continuations
-
     def ask(self, count: int, n_shots: int, k: int) -> tuple[list[Prompt], list[str]]:
         """k prompts for each of `count` questions, and the question's answer for each prompt.
 

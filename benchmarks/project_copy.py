@@ -4,9 +4,7 @@ import csv
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -37,22 +35,6 @@ def set_params(folder: Path, **changes: object) -> None:
     for name, change in changes.items():
         values[name] = values[name] | change if isinstance(change, dict) else change
     (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-
-
-def dvc_stages(project: Path) -> list[Any]:
-    """DVC's stages in the order of dvc.yaml, which is that of the data, as params.yaml expands
-    them.
-    """
-    from dvc.repo import Repo
-
-    with chdir(project), Repo(".") as repo:  # DVC looks up params.yaml and data there
-        return list(repo.index.stages)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    head = [*head]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def write_csv(file: Path, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -5,8 +5,7 @@ question.
 
 `temperature` chooses replug.temperature on questions for training and writes it to params.yaml.
 `recall` says for every held-out question whether one of the first documents of the untuned and of
-the tuned retriever holds an answer. `bits` scores the gold answers with the first document of each.
-A file below judged/ that is there stays as it is.
+the tuned retriever holds an answer. A file below judged/ that is there stays as it is.
 """
 
 import argparse
@@ -90,27 +89,6 @@ def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
         parquet.write_parquet(pa.table(columns), temporary)
 
 
-def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
-    """Write the nats of each test question's first gold answer, by retriever, and its bytes.
-
-    The language model that LSR learns from reads demonstrations with the untuned retriever's
-    passages, then the retriever's first document and the question.
-    """
-    everything = read_questions(chosen)
-    rows = np.flatnonzero(pc.equal(everything["split"], "test").to_numpy())
-    table = everything.take(rows)
-    positions = np.stack(
-        [search(chosen, retriever, table, 1)[0][:, 0] for retriever in RETRIEVERS], axis=1
-    )
-    log_probs, n_bytes = score_answers(chosen, everything, rows, positions)
-    columns = {name: table[name] for name in ("question_id", "subject")} | {
-        "bytes": n_bytes.sum(axis=1)
-    }
-    columns |= {f"{name}_nats": -log_probs[:, i].sum(axis=1) for i, name in enumerate(RETRIEVERS)}
-    with atomic(file) as temporary:
-        parquet.write_parquet(pa.table(columns), temporary)
-
-
 def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Table:
     """The first answered question set, or one split of it, in the order of ids; `subject` says
     what it asks about.
@@ -169,7 +147,6 @@ def score_answers(
 JUDGES = {
     "temperature": (choose_temperature, OUT / "temperature.json"),
     "recall": (judge_recall, OUT / "recall.parquet"),
-    "bits": (judge_bits, OUT / "bits.parquet"),
 }
 
 

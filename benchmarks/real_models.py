@@ -11,35 +11,20 @@ so that no stage runs twice with the same inputs and params. After a kill `run` 
 
 import argparse
 import itertools
-import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from benchmarks import linked_questions
 from benchmarks.project_copy import RUN, clone
-from pipelines.answering import latency
-from pipelines.storage.atomic import atomic, write_json
+from pipelines.storage.atomic import atomic
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
-RUNS = (
-    "sizes",
-    "teachers",
-    "rewards",
-    "likely",
-    "uncertain",
-    "natural",
-    "mixture",
-)  # the keys of PARAMS beside `base`
-# file in WORK: seconds and the largest process's memory of each copy that `run` worked in
-CALLS = "real_models.json"
+RUNS = ("sizes", "teachers", "rewards", "mixture")  # the keys of PARAMS beside `base`
 # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
 SPLIT = {
     "nq": "qa/flashrag_nq_test_1000.jsonl",
@@ -53,9 +38,6 @@ STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
     "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall")],
-    "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
-    "uncertain": [FLOW],
-    "natural": [FLOW],
     "mixture": [FLOW],
 }
 
@@ -137,9 +119,7 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
 
 
 def _sources(files: Path, target: Path) -> None:
-    """Copy the data sets to `target`, with the questions of SPLIT that there are in two files
-    each, and what `linked_questions` makes of them.
-    """
+    """Copy the data sets to `target`, with the questions of SPLIT in two files each."""
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
@@ -150,35 +130,17 @@ def _sources(files: Path, target: Path) -> None:
                 train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
                 (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
-        if all((files / file).is_file() for file in linked_questions.FILES):
-            (folder / "linked").mkdir()
-            linked_questions.write_sources(files, folder / "linked")
 
 
-def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
-    """Run commands in a copy, up to the first one that fails; returns whether all ended well.
-
-    Seconds and peak memory are added to CALLS.
-    """
-    started = time.monotonic()
-    print(f"{copy.relative_to(work)}", file=sys.stderr)
+def run(commands: Sequence[Sequence[str]], copy: Path) -> bool:
+    """Run commands in a copy, up to the first one that fails; returns whether all ended well."""
+    print(copy, file=sys.stderr)
     environment = os.environ | {"PYTHONPATH": str(copy), "MLFLOW_DISABLE_TELEMETRY": "true"}
     for step in commands:
         done = subprocess.run([sys.executable, *step], cwd=copy, stdout=sys.stderr, env=environment)
         if done.returncode:
-            break
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    calls = (
-        json.loads((work / CALLS).read_text(encoding="utf-8")) if (work / CALLS).is_file() else []
-    )
-    of_call = {
-        "copy": str(copy.relative_to(work)),
-        "seconds": time.monotonic() - started,
-        "peak_bytes": peak,
-    }
-    of_call["machine"] = latency.machine()
-    write_json(work / CALLS, [*calls, of_call | {"ended_well": not done.returncode}])
-    return not done.returncode
+            return False
+    return True
 
 
 def main() -> None:
@@ -235,7 +197,7 @@ def _run(args: argparse.Namespace, work: Path) -> bool:
     if args.prepare:
         print(*(copy for of_run in copies.values() for copy in of_run), sep="\n")
         return True
-    return all([run(STEPS[what], copy, work) for what, of_run in copies.items() for copy in of_run])
+    return all([run(STEPS[what], copy) for what, of_run in copies.items() for copy in of_run])
 
 
 if __name__ == "__main__":

@@ -1,18 +1,84 @@
-"""CSV files of what the runs of real models measured."""
+"""CSV files of what the runs of real models measured, as texts with value [low, high] of 95 %
+intervals.
 
+Accuracies, recall and their changes are in points of 100. Intervals are clustered as in the report.
+Where a teacher of LSR has several seeds, a row for all of them pools their questions, and a
+subject's questions of all seeds are one cluster.
+"""
+
+import json
+import math
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks import real_lsr_tables, real_report_tables
+import numpy as np
+import pyarrow as pa
+import yaml
+
 from benchmarks.project_copy import write_csv
-from benchmarks.real_report_tables import Table, read_json
+from pipelines import draws, intervals
+from pipelines.evaluation.tables import column
+from pipelines.intervals import Interval, interval
+from pipelines.methods import Method
+from pipelines.pages.values import label, show
+from pipelines.params import params_file
+from pipelines.report import findings
+from pipelines.report.run_tables import Row, Settings, Tables
+from pipelines.storage import parquet
 
-# in WORK: seconds and the largest process's memory of each call in each copy
-CALLS = "real_models.json"
+RESAMPLES = 1000
+LSR_METRICS = "data/metrics/lsr_dense.json"
+RECALL = "judged/recall.parquet"
+OF_TEACHER = ("teacher", "demonstrations", "likelihood", "seed")
+LOOK = ("auc_lm", "auc_retriever", "auc_gain")  # of the look before training
+MEASURES = ("recall@1", "recall@5", "accuracy")
+ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
+POINTS = {
+    "substring", "word", "recall", "recall_gain", "closed_book", "augmented", "accuracy", "gain",
+    *ADAPTIVE,
+}  # fmt: skip
+LABELLED = {"corpus", "method", "against", "retriever", "task"}
+OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # of several question sets
+
+
+class Table(NamedTuple):
+    """A table of texts; its title names its file."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+class Part(NamedTuple):
+    """The columns of a table of the report, and the rows that have one of some values."""
+
+    table: str
+    columns: str  # with spaces between
+    wanted: dict[str, tuple] | None = None  # column -> values
+
+
+OF_SIZES = {  # title -> what it shows
+    "Accuracy": Part("accuracy", "method lm questions substring word correlation"),
+    "Methods compared": Part(
+        "comparisons",
+        "method against lm questions gain recall_gain",
+        {"against": ("closed_book", "dense")},
+    ),
+    "Where retrieval helps": Part(
+        "retrieval_effect",
+        "method group lm questions closed_book augmented gain",
+        {"group": ("all", "tail", "head", "tail less head")},
+    ),
+    "Where passages hold an answer": Part("recall", "method answers lm questions share recall"),
+    "Language modelling": Part(
+        "bits_per_byte", "corpus retriever k lm bits_per_byte saved saved_over_random"
+    ),
+}
+OF_MIXTURE = Part("tasks", "task method lm questions accuracy gain", {"category": ("all",)})
 
 
 class Measured(NamedTuple):
@@ -22,27 +88,10 @@ class Measured(NamedTuple):
     done: str  # the file that a copy has when it has figures
 
 
-def _sizes(copies: list[Path]) -> Iterator[Table]:
-    yield from real_report_tables.four_models(copies)
-    yield from real_lsr_tables.chosen(copies)
-
-
-NQ_METRICS = "data/metrics/tasks_nq_smollm2-135m.json"
-RUNS = {
-    "sizes": Measured(_sizes, "data/analyses"),
-    "teachers": Measured(real_lsr_tables.teachers, "judged/recall.parquet"),
-    "rewards": Measured(partial(real_lsr_tables.teachers, answered=False), "judged/recall.parquet"),
-    "likely": Measured(real_lsr_tables.likely, "judged/bits.parquet"),
-    "uncertain": Measured(real_lsr_tables.uncertain, "data/analyses"),
-    "natural": Measured(real_report_tables.by_popularity, "data/analyses"),
-    "mixture": Measured(partial(real_report_tables.mixtures, metrics=NQ_METRICS), NQ_METRICS),
-}
-
-
 def write_tables(work: Path, out: Path) -> Iterator[str]:
     """Write the tables of each run in `work` that has figures to `out`, as <run>-<title>.csv.
 
-    Yields lines for a terminal: how each run was made, and the files.
+    Yields lines for a terminal: at which commit each run was made, and the files.
     """
     for run, measured in RUNS.items():
         depth = len(Path(measured.done).parts)
@@ -51,7 +100,9 @@ def write_tables(work: Path, out: Path) -> Iterator[str]:
         if not copies:
             continue
 
-        yield f"{run}: {_how(work, run, copies[0])}"
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(command, cwd=copies[0], capture_output=True, text=True)
+        yield f"{run}: measured at commit {commit.stdout.strip()}"
         for table in measured.tables(copies):
             name = re.sub(r"\W+", "-", f"{run} {table.title}".lower())
             file = out / f"{name}.csv"
@@ -59,22 +110,184 @@ def write_tables(work: Path, out: Path) -> Iterator[str]:
             yield str(file)
 
 
-def _how(work: Path, run: str, copy: Path) -> str:
-    """At which commit a run was made, and what its calls took where."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-    said = f"Measured at commit {commit.stdout.strip()}."
-    calls = []
-    if (work / CALLS).is_file():
-        calls = [call for call in read_json(work / CALLS) if call["copy"].startswith(f"{run}/")]
-    if not calls:
-        return said
+def sizes(copies: list[Path]) -> Iterator[Table]:
+    """The papers' claims for each language model, and the report's tables side by side."""
+    tables = read_run(copies[0])
+    yield _claims(tables)
+    for title, part in OF_SIZES.items():
+        yield _part(title, part, tables)
+    yield _adaptive(tables)
 
-    copies = {call["copy"] for call in calls}
-    hours = sum(call["seconds"] for call in calls) / 3600
-    said += f" {len(copies)} copies of the project took {hours:.1f} hours"
-    machines = {call.get("machine", "") for call in calls} - {""}
-    for machine in sorted(machines):
-        said += f" on {machine}"
-    peak = max(call["peak_bytes"] for call in calls) / 2**30
-    return f"{said}, with at most {peak:.1f} GiB of memory in a process."
+
+def mixture(copies: list[Path]) -> Iterator[Table]:
+    """Natural Questions without retrieval, and by the mixture of each copy's number of passages."""
+    for copy in copies:
+        tables = read_run(copy)
+        yield _part(f"of {tables.settings.replug.top_k} passages", OF_MIXTURE, tables)
+
+
+def teachers(copies: list[Path], *, answered: bool = True) -> Iterator[Table]:
+    """What each teacher knows before training, and what the tuned encoder is worth, for each seed
+    and all of them.
+    """
+    looks = []
+    rows = []
+    copies_of: dict[tuple[str, ...], list[Path]] = {}
+    for copy in copies:
+        *teacher, seed = _teacher(copy)
+        look = read_json(copy / LSR_METRICS)["look"][0]
+        looks.append([*teacher, seed, *(show(interval(look[name]), digits=3) for name in LOOK)])
+        rows.append([*teacher, seed, *_changes([copy], answered)])
+        copies_of.setdefault(tuple(teacher), []).append(copy)
+    yield Table("Before training", [*OF_TEACHER, *LOOK], looks)
+
+    for teacher, of_teacher in copies_of.items():
+        if len(of_teacher) > 1:
+            rows.append([*teacher, "all", *_changes(of_teacher, answered)])
+    head = list(OF_TEACHER)
+    for measure in MEASURES if answered else MEASURES[:2]:
+        head += [measure, f"change in {measure}"]
+    yield Table("After training", head, rows)
+
+
+RUNS = {
+    "sizes": Measured(sizes, "data/analyses"),
+    "teachers": Measured(teachers, RECALL),
+    "rewards": Measured(partial(teachers, answered=False), RECALL),
+    "mixture": Measured(mixture, "data/analyses"),
+}
+
+
+def read_run(project: Path) -> Tables:
+    """The tables of a finished run in a copy of the project."""
+    settings = params_file.load_settings(Settings, project / "params.yaml")
+    return Tables(project / "data", settings)
+
+
+def read_json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _claims(tables: Tables) -> Table:
+    """A row for each claim, data set, method and language model."""
+    rows = []
+    lms = tables.settings.lms
+    for lm in lms:
+        main_first = [lm, *(other for other in lms if other != lm)]
+        settings = tables.settings.model_copy(update={"lms": main_first})
+        for finding in findings.findings(Tables(tables.data, settings)):
+            verdict = finding.verdict
+            if finding.lacking:
+                verdict += f": {finding.lacking}"
+            named = [finding.claim, finding.measured, finding.on, finding.method, lm]
+            rows.append([*named, finding.said, verdict])
+    head = ["claim", "measured", "on", "method", "language model", "figure", "verdict"]
+    return Table("claims", head, rows)
+
+
+def _adaptive(tables: Tables) -> Table:
+    """What thresholds do, for each method and language model."""
+    search = tables.settings.thresholds.search
+    of_set = tables.metrics.get("adaptive", {}).get(tables.dataset, {})
+    rows = []
+    for lm, of_lm in of_set.items():
+        for method, searches in of_lm.items():
+            if isinstance(searches, dict) and search in searches:
+                figures = searches[search]
+                cells = [_cell(name, interval(figures[name])) for name in ADAPTIVE]
+                rows.append([label(method), lm, *cells])
+    return Table("Adaptive retrieval", ["method", "language model", *ADAPTIVE], sorted(rows))
+
+
+def _part(title: str, part: Part, tables: Tables) -> Table:
+    """Some columns and rows of a run's table. Bits per byte are those with no document, one, and
+    the most.
+    """
+    rows: list[Row] = tables.rows(part.table)
+    wanted = dict(part.wanted or {})
+    if part.table in OF_QUESTIONS:
+        wanted["dataset"] = (tables.dataset,)
+    if part.table == "bits_per_byte":
+        wanted["k"] = (0, 1, max((row["k"] for row in rows), default=0))
+    for name, values in wanted.items():
+        rows = [row for row in rows if row[name] in values]
+
+    if part.table == "comparisons":
+        rows = [row for row in rows if row["lm"] == row["against_lm"]]
+
+    names = part.columns.split()
+    cells = [[_cell(name, row[name]) for name in names] for row in rows]
+    return Table(title, [column(name).label for name in names], cells)
+
+
+def _cell(name: str, value: Any) -> str:
+    """A cell as text; shares in points, and "" for a figure that the row lacks."""
+    if isinstance(value, Interval):
+        if not math.isfinite(value.value):
+            return ""
+        if name in POINTS:
+            return show(value.times(100), digits=1)
+        return show(value)
+    if value is None:
+        return ""
+    return label(value) if name in LABELLED else str(value)
+
+
+def _teacher(copy: Path) -> list[str]:
+    """Who taught in a copy and how, and its seed, as OF_TEACHER says."""
+    params = _params(copy)
+    lsr = params["lsr"]
+    shots = lsr["n_shots"]
+    if shots is None:
+        shots = params["answer"]["n_shots"]
+    return [lsr["lm"], str(shots), lsr["likelihood"], str(params["seed"])]
+
+
+def _params(copy: Path) -> dict:
+    return yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
+
+
+def _changes(copies: list[Path], answered: bool) -> list[str]:
+    """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of
+    all copies.
+    """
+    recall = pa.concat_tables([parquet.read_parquet(copy / RECALL) for copy in copies])
+    cells = _before_and_change(recall, "at_1") + _before_and_change(recall, "at_5")
+    if answered:
+        right = pa.concat_tables([_answers(copy) for copy in copies])
+        cells += _before_and_change(right, "right")
+    return cells
+
+
+def _before_and_change(questions: pa.Table, measure: str) -> list[str]:
+    """A measure with the untuned retriever, and its change by LSR, in points, with intervals
+    clustered by subject.
+    """
+    before = questions[f"dense_{measure}"].to_numpy().astype(float)
+    after = questions[f"lsr_{measure}"].to_numpy().astype(float)
+    ones = np.ones(len(before))
+    asked = [
+        ("before", intervals.ratio, [before, ones]),
+        ("change", intervals.ratio, [after - before, ones]),
+    ]
+    subjects = questions["subject"].to_numpy().astype(str)
+    generator = draws.generator(0, "real page")
+    figures = intervals.of_clusters(asked, subjects, generator, RESAMPLES)
+    before_cell = show(figures["before"].times(100), digits=1)
+    change_cell = show(figures["change"].times(100), signed=True, digits=1)
+    return [before_cell, change_cell]
+
+
+def _answers(copy: Path) -> pa.Table:
+    """Whether the main language model is right with each retriever's passage, and the subject, by
+    question.
+    """
+    params = _params(copy)
+    folder = copy / "data/predictions" / params["parts"]["answered"][0] / params["lms"][0]
+    joined = parquet.read_parquet(copy / RECALL, ["question_id", "subject"])
+    for name in ("dense", "lsr"):
+        file = folder / f"{Method(name, params['retrievers'][0]).name}.parquet"
+        answers = parquet.read_parquet(file, ["question_id", "correct"])
+        right = answers.rename_columns(["question_id", f"{name}_right"])
+        joined = joined.join(right, "question_id", join_type="inner")
+    return joined.sort_by("question_id")

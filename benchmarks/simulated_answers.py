@@ -60,8 +60,7 @@ class World:
         self.augmented_level = draw.normal(*augmented.level, N_RELATIONS)
         self.augmented_slope = draw.normal(*augmented.slope, N_RELATIONS)
 
-    def draw(self, n: int, seed: int, shift: float = 0.0) -> Pairs:
-        """`n` questions; `shift` makes the closed-book answers as good as a better model's."""
+    def draw(self, n: int, seed: int) -> Pairs:
         draw = np.random.default_rng([seed, 7])
         n_subjects = math.ceil(n / self.per_subject)
         more = draw.integers(0, n_subjects, n - n_subjects)
@@ -76,7 +75,7 @@ class World:
 
         tenfolds = np.log10(np.maximum(popularity, 1)) - 3
         closed = self.closed_level[relations] + self.closed_slope[relations] * tenfolds
-        closed += ease + shift
+        closed += ease
         augmented = self.augmented_level[relations] + self.augmented_slope[relations] * tenfolds
         augmented += ease
         confidence = logistic((closed + draw.normal(0, 1, n)) / 2)  # too sure, and noisy

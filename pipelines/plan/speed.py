@@ -20,8 +20,7 @@ H200_PRODUCTS = 788e12
 CPU_SHARE = 0.5
 # Shares of a GPU's products in bf16, by the plan's works and the parameters of models. They were
 # measured on one H200, with random weights in the shapes of BERT base, a Llama of 1 billion
-# parameters and one of 7 billion, before the sizes of batches followed the GPU's memory
-# (docs/measured/benchmarks.md).
+# parameters and one of 7 billion, before the sizes of batches followed the GPU's memory.
 MEASURED_PARAMETERS = (1e9, 7e9)
 GPU_SHARES = {
     "indexes": (0.24, 0.24),  # documents of 125 tokens

@@ -168,7 +168,6 @@ def test_a_killed_run_asks_for_nothing_it_has(
 
 
 def test_what_is_kept_outlives_a_power_cut(tmp_path):
-    """benchmarks/power_loss.py cuts the power; here only the setting that it depends on."""
     kept = KeptAnswers(tmp_path, 7.0)
     assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), (
         "SQLite's FULL: a commit is on disk"
