@@ -12,7 +12,7 @@ from pipelines.storage.atomic import atomic
 
 FILE = Path("conf/accepted.yaml")
 HEAD = (
-    "# What `longtail accept` wrote: in this month the expectation need not hold (docs/gate.md).\n"
+    "# What `longtail accept` wrote: in this month the expectation need not hold (docs/schedules.md).\n"
 )
 
 

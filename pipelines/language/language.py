@@ -1,7 +1,7 @@
 """What a run's language decides: names, page views, terms, matching, templates and prompts, from
 languages/*.yaml.
 
-docs/language-reference.md says what the keys of a file mean.
+docs/relations.md says what the keys of a file mean.
 """
 
 from functools import cache

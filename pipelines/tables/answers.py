@@ -15,7 +15,7 @@ of an encoder end in its name (`dense_contriever.parquet`); tables and the repor
 retriever's.
 
 A question that a server [did not
-answer](server-reference.md#questions-that-a-server-does-not-answer) is null in all columns but
+answer](servers.md#questions-that-a-server-does-not-answer) is null in all columns but
 `question_id`, `method` and `prompt_hash`. `unanswered.json` beside the files says why. No figure of
 this language model counts such a question.
 
@@ -271,8 +271,8 @@ the catalogue: a row for each value.""",
         Column(
             "holds",
             pa.bool_(),
-            "whether the value is within `least` and `most`. [The gate](gate.md) also compares "
-            "it with earlier runs",
+            "whether the value is within `least` and `most`. [The gate](schedules.md#the-gate) also "
+            "compares it with earlier runs",
         ),
     ],
 )
