@@ -11,9 +11,7 @@ from pipelines.params.param_types import Month, Section
 from pipelines.storage.atomic import atomic
 
 FILE = Path("conf/accepted.yaml")
-HEAD = (
-    "# What `longtail accept` wrote: in this month the expectation need not hold (docs/schedules.md).\n"
-)
+HEAD = "# What `longtail accept` wrote: these expectations need not hold (docs/schedules.md).\n"
 
 
 class Acceptance(Section):

@@ -271,8 +271,8 @@ the catalogue: a row for each value.""",
         Column(
             "holds",
             pa.bool_(),
-            "whether the value is within `least` and `most`. [The gate](schedules.md#the-gate) also "
-            "compares it with earlier runs",
+            "whether the value is within `least` and `most`. [The gate](schedules.md#the-gate) "
+            "also compares it with earlier runs",
         ),
     ],
 )
