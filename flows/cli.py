@@ -15,7 +15,6 @@ from flows import profiles, surroundings, terminal
 from flows.commands import (
     accepting,
     alerting,
-    answer_cache,
     asking,
     comparing,
     entity_links,
@@ -52,7 +51,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {
-    looking.status: answer_cache.cache,
     publishing.release: publishing.diff,
 }
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder

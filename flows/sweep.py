@@ -20,7 +20,6 @@ import yaml
 from flows import data_branch, dvc_repo, workspace
 from flows.months import MONTH
 from pipelines.errors import LongtailError
-from pipelines.lm import kept_model
 from pipelines.sources import snapshots
 from pipelines.storage.work_store import KEPT
 
@@ -111,11 +110,7 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
         _find_unused(place, needed, needed_by_month)
 
     used_since = _end_of(commits.months[0]) if commits.months else 0.0
-    unused_work = KEPT.unused(used_since)
-    work_sizes = [_size_of_result(path) for path in unused_work]
-    for folder, counts in kept_model.count_results(used_since).items():
-        if counts.answers and folder not in unused_work:
-            work_sizes.append(round(counts.bytes))
+    work_sizes = [_size_of_result(path) for path in KEPT.unused(used_since)]
     return Sweep(commits, needed, places, used_since, work_sizes)
 
 
@@ -161,7 +156,6 @@ def remove(root: Path, repo: Repo, sweep: Sweep) -> None:
             get_index(place.odb).clear()
 
     KEPT.sweep(sweep.used_since)
-    kept_model.sweep_results(sweep.used_since)
     if forgets_months(repo, sweep):
         data_branch.remove_tags(root, [f"data/{month}" for month in sweep.commits.expired])
 

@@ -58,7 +58,6 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    KEPT.forget("score_lm@pile-tiny")
     score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
@@ -74,9 +73,8 @@ def answers(project, compute) -> dict[str, bytes]:
         max_questions=30, n_shots=2, new_tokens=4, passages=1, passage="{text}", passage_tokens=5
     )
     found = {}
-    KEPT.forget("answers")
     settings = project.params.lm["tiny"]
-    with lm_at_work(MODELS / "tiny", settings, compute, keeps_for="answers") as lm:
+    with lm_at_work(MODELS / "tiny", settings, compute) as lm:
         sources = {
             "genread": passages.written(lm, 5),
             "replug": passages.Source(find, 9, written=False),

@@ -26,8 +26,6 @@ PAGE = ROOT / "docs/measured/year.md"
 MEASURED = {  # column -> the stage and its metric
     "embedded": ("index@wikipedia-dense", "embedded"),
     "vectors_kept": ("index@wikipedia-dense", "kept"),
-    "prompts_asked": ("answer@popqa-tiny", "lm_asked"),
-    "prompts_kept": ("answer@popqa-tiny", "lm_kept"),
 }
 PAGE_TEXT = """\
 # A year by simulation
@@ -35,10 +33,10 @@ PAGE_TEXT = """\
 [A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. It started {runs} runs, of
 which {alerts} sent an alert. A person did one thing: accept a loss that was right. Each month has a few entities more than the one before,
 some changed articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It
-embeds and asks what is new; the rest is kept from an earlier run.
+embeds what is new; the other vectors are kept from an earlier run.
 
-| month | what happened | the run ended as | what landed | texts embedded | prompts asked | alerts |
-|---|---|---|---|---|---|---|
+| month | what happened | the run ended as | what landed | texts embedded | alerts |
+|---|---|---|---|---|---|
 {rows}
 
 [The table](tables/year.csv) also has what each run said, and a hash of all outputs of a month. The year was played twice, and all outputs
@@ -64,8 +62,6 @@ class Row:
     landed: str  # the tag and the release
     embedded: str  # texts
     vectors_kept: str
-    prompts_asked: str  # by the stage that answers
-    prompts_kept: str
     alerts: int
     said: str
     outputs: str  # one MD5 for all hashes in dvc.lock
@@ -187,8 +183,7 @@ def write(table: list[Row]) -> None:
     lines = []
     for row in table:
         texts = _new_of_all(row.embedded, row.vectors_kept)
-        prompts = _new_of_all(row.prompts_asked, row.prompts_kept)
-        cells = (row.month, row.happened, row.state, row.landed, texts, prompts, str(row.alerts))
+        cells = (row.month, row.happened, row.state, row.landed, texts, str(row.alerts))
         lines.append(f"| {' | '.join(cells)} |")
     months = {row.month for row in table}
     n_alerts = sum(row.alerts for row in table)

@@ -23,7 +23,6 @@ EXAMPLES = {
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
     "sweep": ("longtail sweep", "longtail sweep --months 24 --remote --yes"),
     "status": ("longtail status --all", "longtail status --json"),
-    "status cache": ("longtail status cache --drop http://localhost:8000/v1 --yes",),
     "report": ("longtail report --open",),
     "explore": (
         "longtail explore --open",

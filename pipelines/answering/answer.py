@@ -274,13 +274,8 @@ def _answer_missing(
         print(f"{dataset}: {line}", flush=True)
 
     metrics = {}
-    lm_at_work = open_lm.lm_at_work(
-        open_lm.MODELS / lm_name,
-        lm_settings,
-        settings.compute,
-        keeps_for=f"answer@{dataset}-{lm_name}",
-    )
-    with lm_at_work as lm:
+    model = open_lm.MODELS / lm_name
+    with open_lm.lm_at_work(model, lm_settings, settings.compute) as lm:
         if methods.of_kinds(ways, *ENSEMBLES):
             ensemble.check_ability(lm, settings.replug)
         answer_settings = settings.answer.of(lm_settings)

@@ -33,7 +33,6 @@ class Timed(NamedTuple):
     result: Any
     seconds: float
     machine: str
-    asked: float  # share of the language model's results that it was asked for; others were kept
 
 
 def map_shards(
@@ -49,8 +48,7 @@ def map_shards(
 ) -> tuple[pa.Table, list[Batch]]:
     """The rows of all questions, and what each shard of `at_once` questions took.
 
-    A kept answer takes no time, so a batch counts only the questions that the model was asked. A
-    second call goes on from the shards that a first one finished under the same name and key, in
+    A second call goes on from the shards that a first one finished under the same name and key, in
     whichever run and on which machine.
     """
     starts = range(0, n_questions, at_once)
@@ -61,7 +59,6 @@ def map_shards(
         measured = {
             "seconds": str(timed.seconds),
             "machine": timed.machine,
-            "asked": str(timed.asked),
         }
         parquet.write_parquet(table.replace_schema_metadata(measured), path)
 
@@ -77,22 +74,17 @@ def map_shards(
         measured = parquet.schema_of(file).metadata
         seconds = float(measured[b"seconds"])
         machine = measured.get(b"machine", b"").decode()
-        asked = round(float(measured[b"asked"]) * table.num_rows)
         tables.append(table)
-        batches.append(Batch(asked, seconds, machine))
+        batches.append(Batch(table.num_rows, seconds, machine))
     return pa.concat_tables(tables), batches
 
 
 def _time(work: Callable[[Any, Any], Any], model: Any, task: Any) -> Timed:
     """What `work` gives for a task. On a server tasks overlap, and each counts with its share."""
     started = time.monotonic()
-    result, used = workers.counted(work, model, task)
+    result = work(model, task)
     ended = time.monotonic()
     seconds = ended - started
     if hasattr(model, "took"):
         seconds = model.took(started, ended)
-
-    asked = 1.0
-    if used.get("lm_kept"):
-        asked = used["lm_asked"] / (used["lm_asked"] + used["lm_kept"])
-    return Timed(result, seconds, latency.machine(), asked)
+    return Timed(result, seconds, latency.machine())

@@ -91,9 +91,7 @@ def evaluate_benchmark(
 
     model = open_lm.MODELS / lm_name
     lm_settings = settings.lm[lm_name]
-    stage_name = f"evaluate_tasks@{name}-{lm_name}"
-    lm_at_work = open_lm.lm_at_work(model, lm_settings, settings.compute, keeps_for=stage_name)
-    with lm_at_work as lm:
+    with open_lm.lm_at_work(model, lm_settings, settings.compute) as lm:
         ensemble_answers = answered_by(task, lm, settings.replug)
         if ensemble_answers is None:
             print(

@@ -121,14 +121,6 @@ def no_tokens() -> dict[str, float]:
     return {"lm_tokens_read": 0.0, "lm_tokens_shared": 0.0}
 
 
-def nothing_asked() -> dict[str, float]:
-    """A local model's usage at first where its results are kept.
-
-    It counts pairs and answers that the model was asked for, and those that were kept.
-    """
-    return {"lm_asked": 0.0, "lm_kept": 0.0}
-
-
 class LanguageModel(Protocol):
     """A language model that is open."""
 

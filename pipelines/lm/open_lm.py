@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.lm.language_model import (
-    LanguageModel,
-    LocalAbilities,
-    no_tokens,
-    nothing_asked,
-)
+from pipelines.lm.language_model import LanguageModel, LocalAbilities, no_tokens
 from pipelines.lm.model_files import check_config, count_parameters, max_tokens
 from pipelines.lm.sizes import CPU_CACHE_BYTES
 from pipelines.lm.token_prompts import read_tokenizer
@@ -25,7 +20,6 @@ from pipelines.storage.atomic import SCRATCH
 from pipelines.work import workers
 
 if TYPE_CHECKING:
-    from pipelines.lm.kept_model import KeptModel
     from pipelines.lm.local import LocalModel
 
 MODELS = Path("data/models/lm")
@@ -90,15 +84,6 @@ def open_local(
     )
 
 
-def open_kept(
-    folder: Path, lm: LM, compute: Compute, chat: bool, deterministic: bool, results: Path
-) -> KeptModel:
-    """`open_local`; the model is asked only for what earlier runs did not keep in `results`."""
-    from pipelines.lm.kept_model import KeptModel
-
-    return KeptModel(open_local(folder, lm, compute, chat, deterministic), results)
-
-
 def _settings(lm: LM, compute: Compute, scoring: bool) -> tuple:
     """What `open_local` needs besides the folder.
 
@@ -125,32 +110,21 @@ def difference_from_fp32(folder: Path, lm: LM, compute: Compute) -> dict[str, fl
 
 @contextmanager
 def lm_at_work(
-    folder: Path, lm: LM, compute: Compute, *, scoring: bool = False, keeps_for: str = ""
+    folder: Path, lm: LM, compute: Compute, *, scoring: bool = False
 ) -> Iterator[LanguageModel | LMWorkers]:
     """Yield the model for `workers.map_texts`, for this process or many. A served one is for one.
 
-    Results of a local model are kept for the next run of the stage `keeps_for`, if it is named
-    (kept_model.py). A server's are kept in any case. Raises LongtailError as `open_lm` does, where
-    the weights are opened.
+    Raises LongtailError as `open_lm` does, where the weights are opened.
     """
     if lm.source == "http":
         yield open_lm(folder, lm, compute, scoring=scoring)
         return
     settings = _settings(lm, compute, scoring)
-    with ExitStack() as stack:
-        opening: Callable[..., LanguageModel] = open_local
-        if keeps_for:
-            from pipelines.lm.kept_model import keeping
-
-            chat, deterministic = settings[2:]
-            depends_on = (lm.dtype, compute.device, compute.threads, chat, deterministic)
-            results = stack.enter_context(keeping(keeps_for, folder, depends_on))
-            opening = open_kept
-            settings = (*settings, results)
-        if compute.executor == "local" and compute.workers == 1:
-            yield opening(folder, *settings)
-        else:
-            yield stack.enter_context(LMWorkers(folder, opening, settings))
+    if compute.executor == "local" and compute.workers == 1:
+        yield open_local(folder, *settings)
+        return
+    with LMWorkers(folder, settings) as lm_workers:
+        yield lm_workers
 
 
 class LMWorkers(workers.Workers, LocalAbilities):
@@ -159,10 +133,8 @@ class LMWorkers(workers.Workers, LocalAbilities):
     It says what the model is and can do. The model itself is where its work is.
     """
 
-    def __init__(
-        self, folder: Path, opening: Callable[..., LanguageModel], settings: tuple
-    ) -> None:
-        """A worker opens the model by `opening(folder, *settings)`: `open_local` or `open_kept`."""
+    def __init__(self, folder: Path, settings: tuple) -> None:
+        """A worker opens the model by `open_local(folder, *settings)`."""
         lm, compute, chat = settings[:3]
         check_config(folder)
         parameters = count_parameters(folder) or 0
@@ -170,12 +142,10 @@ class LMWorkers(workers.Workers, LocalAbilities):
         dtype = "fp32" if compute.device == "cpu" else lm.dtype
         weights_bytes = int(WORKING_SHARE * BYTES_PER_WEIGHT[dtype] * parameters)
         memory = weights_bytes + TORCH_BYTES + CPU_CACHE_BYTES
-        model = workers.Model(opening, folder, settings, parameters, memory)
+        model = workers.Model(open_local, folder, settings, parameters, memory)
         super().__init__(model, compute)
         self.name = Path(folder).name
         self.usage = no_tokens()
-        if opening is open_kept:
-            self.usage |= nothing_asked()
         self.begins = "" if chat else " "
 
     @cached_property

@@ -75,8 +75,7 @@ def score_corpus(
     docs = folder / "docs.parquet"
     lm_settings = settings.lm[name]
     work = f"score_lm@{corpus}-{name}"
-    opening = lm_at_work(MODELS / name, lm_settings, settings.compute, scoring=True, keeps_for=work)
-    with opening as lm:
+    with lm_at_work(MODELS / name, lm_settings, settings.compute, scoring=True) as lm:
         most = settings.logprobs.max_queries
         queries, source_documents = read_language_modelling(folder, "test", settings.seed, most)
         if not len(queries):

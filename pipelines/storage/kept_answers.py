@@ -1,37 +1,22 @@
-"""Keep answers of servers and of language models in an SQLite file.
+"""Keep answers of servers in an SQLite file.
 
 A killed process or a power cut can't leave half an answer in it.
 """
 
-import json
 import math
 import sqlite3
 import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 
 FILE = "answers.sqlite"
 SECONDS_PER_DAY = 86_400
-USED = """SELECT key, at, body FROM answers
-WHERE at IS NOT NULL AND key IN (SELECT value FROM json_each(?))"""
-COUNTED = "SELECT count(*), total(length(body)), min(at), max(at) FROM answers WHERE at < ?"
-TOUCHED = "UPDATE answers SET at = ? WHERE key IN (SELECT value FROM json_each(?))"
-
-
-class Counts(NamedTuple):
-    """Counts of kept answers."""
-
-    answers: int
-    bytes: float  # of compressed bodies
-    first: float | None  # unix seconds when an answer was put or used
-    last: float | None
 
 
 class KeptAnswers:
@@ -75,30 +60,9 @@ class KeptAnswers:
         (body,) = row
         return True, None if body is None else zlib.decompress(body)
 
-    def use(self, keys: Sequence[str]) -> dict[str, bytes | None]:
-        """The answers to those requests that have one, by their keys; not those that wait.
-
-        Their time is changed to now, but for those of the last day.
-        """
-        keys_as_json = json.dumps(keys)
-        with self._lock:
-            rows = self._db.execute(USED, (keys_as_json,)).fetchall()
-        now = time.time()
-        if any(at < now - SECONDS_PER_DAY for _, at, _ in rows):
-            with self._writing():
-                self._db.execute(TOUCHED, (now, keys_as_json))
-
-        bodies = {}
-        for key, _, body in rows:
-            bodies[key] = None if body is None else zlib.decompress(body)
-        return bodies
-
-    def put(self, bodies: Mapping[str, bytes | None], *, waiting: bool = False) -> None:
-        """Keep all of these answers by their keys, or none.
-
-        `use` gives answers that are `waiting` only after `end_wait`.
-        """
-        at = None if waiting else time.time()
+    def put(self, bodies: Mapping[str, bytes | None]) -> None:
+        """Keep all of these answers by their keys, or none."""
+        at = time.time()
         rows = []
         for key, body in bodies.items():
             compressed = None if body is None else zlib.compress(body)
@@ -109,23 +73,6 @@ class KeptAnswers:
 
     def _put_also(self, keys: Iterable[str]) -> None:
         """Write what belongs to the answers to these requests, in the same transaction."""
-
-    def end_wait(self) -> None:
-        """Have `use` give the answers that were put to wait."""
-        with self._writing():
-            self._db.execute("UPDATE answers SET at = ? WHERE at IS NULL", (time.time(),))
-
-    def count(self, since: float = math.inf) -> Counts:
-        """What is kept and was not used since then (unix seconds)."""
-        with self._lock:
-            return Counts(*self._db.execute(COUNTED, (since,)).fetchone())
-
-    def sweep(self, since: float) -> None:
-        """Remove what was not used since then (unix seconds), and give its room on disk back."""
-        with self._writing():
-            self._db.execute("DELETE FROM answers WHERE at < ?", (since,))
-        with self._lock:
-            self._db.execute("VACUUM")
 
     def oldest(self) -> float | None:
         """When the oldest answer came, in seconds since 1970; None if there is none."""
