@@ -5,10 +5,11 @@ loads the code of its own data set alone, and a change of that code makes only t
 stages run again (work/code.py:of_datasets).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -35,6 +36,8 @@ class Dataset:
     answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
     benchmark: str = ""  # benchmarks: the function that reads its questions and demonstrations
     passages: bool = False  # its questions come with passages, among which retrievers are compared
+    # question sets: what the gate expects beside conf/expectations.yaml, by name, without the table
+    expectations: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def code(self) -> list[str]:
@@ -43,8 +46,8 @@ class Dataset:
         return [function.partition(":")[0] for function in functions if function]
 
 
-_FILE = Path(__file__).with_name("catalogue.yaml")
-_ENTRIES = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+FILE = Path(__file__).with_name("catalogue.yaml")
+_ENTRIES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 DATASETS = {name: Dataset(**entry) for name, entry in _ENTRIES.items()}
 
 
@@ -73,5 +76,8 @@ def label(name: str) -> str:
 
 
 def facts(name: str) -> Dataset:
-    """What of an entry a stage's result may depend on: not the words that only people read."""
-    return replace(DATASETS[name], label="", title="", licence="", files="", without="")
+    """What of an entry a stage's result may depend on: not words for readers, nor what the gate
+    expects.
+    """
+    words = dict.fromkeys(("label", "title", "licence", "files", "without"), "")
+    return replace(DATASETS[name], **words, expectations={})

@@ -1,21 +1,25 @@
-"""What a month's tables have to be like before they are released, as conf/expectations.yaml says.
+"""What a month's tables have to be like before they are released, as conf/expectations.yaml and the
+catalogue say.
 
 The file explains the kinds of expectations. Each kind has one field of `Expect`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section, Share
 
 FILE = Path("conf/expectations.yaml")
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+SET = "<set>"  # in a name and a table: each question set
+Name = Annotated[str, Field(pattern=r"^(<set>|[a-z0-9]+)(-[a-z0-9]+)*$")]
 
 
 class Bounds(Section):
@@ -134,19 +138,42 @@ class Expectations(Section):
 
 
 def read_expectations(path: Path = FILE) -> dict[str, Expectation]:
-    """The expectations by name; none where there is no such file.
+    """The expectations by name: those of the file, if there is one, and the catalogue's own.
 
     Raises LongtailError with one line that says what is wrong in the file.
     """
-    if not path.is_file():
-        return {}
+    expectations = {}
+    if path.is_file():
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        expectations = _of_each_set(_parse(values, path))
+
+    own = {}
+    for dataset in catalogue.names("answered"):
+        table = f"questions/{dataset}/{dataset}.parquet"
+        for name, entry in catalogue.DATASETS[dataset].expectations.items():
+            own[f"{dataset}-{name}"] = {"table": table, **entry}
+    return expectations | _parse(own, catalogue.FILE)
+
+
+def _parse(values: Any, path: Path) -> dict[str, Expectation]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
         return Expectations.model_validate({"expectations": values}).expectations
-    except yaml.YAMLError as error:
-        raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(str(name) for name in fault["loc"][1:])
         problem = fault["msg"].replace("Value error, ", "")
         raise LongtailError(f"{path}: {key}: {problem}") from None
+
+
+def _of_each_set(expectations: Mapping[str, Expectation]) -> dict[str, Expectation]:
+    """The expectations, with those of SET once for each question set that is answered."""
+    expanded = {}
+    for name, entry in expectations.items():
+        datasets = catalogue.names("answered") if SET in name else [SET]
+        for dataset in datasets:
+            table = entry.table.replace(SET, dataset)
+            expanded[name.replace(SET, dataset)] = entry.model_copy(update={"table": table})
+    return expanded

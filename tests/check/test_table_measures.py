@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from pipelines import catalogue
 from pipelines.check.expectations import FILE, read_expectations
 from pipelines.check.table_measures import measure_tables
 from pipelines.errors import LongtailError
@@ -92,6 +93,32 @@ def test_a_table_without_rows_has_no_share(tmp_path):
 def test_a_fault_of_the_file_is_one_line(tmp_path, values, said):
     with pytest.raises(LongtailError, match=f"expectations.yaml: {said}"):
         read_expectations(write(tmp_path, values))
+
+
+def test_what_holds_for_all_question_sets_is_declared_once(tmp_path, monkeypatch):
+    entry = {"table": "questions/<set>/<set>.parquet", "because": "of the test"}
+    views = {"known": {"column": "s_pop", "fall": 0.1}}
+    file = write(
+        tmp_path,
+        {
+            "<set>-rows": entry | {"expect": {"rows": {"least": 1}}},
+            "<set>-views": entry | {"expect": views},
+        },
+    )
+    views["known"]["least"] = 0.5
+    riddles = catalogue.Dataset(
+        label="riddles",
+        title="",
+        licence="",
+        files="",
+        answered=True,
+        expectations={"views": {"expect": views, "because": "they are of Wikipedia"}},
+    )
+    monkeypatch.setattr(catalogue, "DATASETS", {"riddles": riddles})
+    expectations = read_expectations(file)
+    assert list(expectations) == ["riddles-rows", "riddles-views"]
+    assert {entry.table for entry in expectations.values()} == {"questions/riddles/riddles.parquet"}
+    assert expectations["riddles-views"].expect.bounds.least == 0.5
 
 
 def test_the_stage_depends_on_the_tables_it_measures():
