@@ -28,7 +28,6 @@ RUNS = ("sizes", "teachers", "rewards", "mixture")  # the keys of PARAMS beside 
 # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
 SPLIT = {
     "nq": "qa/flashrag_nq_test_1000.jsonl",
-    "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
 MIXED = (1, 10)  # passages of REPLUG's mixture

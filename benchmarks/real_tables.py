@@ -41,7 +41,7 @@ POINTS = {
     "substring", "word", "recall", "recall_gain", "closed_book", "augmented", "accuracy", "gain",
     *ADAPTIVE,
 }  # fmt: skip
-LABELLED = {"corpus", "method", "against", "retriever", "task"}
+LABELLED = {"corpus", "method", "against", "retriever"}
 OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # of several question sets
 
 
@@ -78,7 +78,10 @@ OF_SIZES = {  # title -> what it shows
         "bits_per_byte", "corpus retriever k lm bits_per_byte saved saved_over_random"
     ),
 }
-OF_MIXTURE = Part("tasks", "task method lm questions accuracy gain", {"category": ("all",)})
+OF_MIXTURE = {  # title -> what it shows of Natural Questions
+    "accuracy": Part("accuracy", "method lm questions substring"),
+    "gain": Part("comparisons", "method against lm questions gain"),
+}
 
 
 class Measured(NamedTuple):
@@ -123,7 +126,8 @@ def mixture(copies: list[Path]) -> Iterator[Table]:
     """Natural Questions without retrieval, and by the mixture of each copy's number of passages."""
     for copy in copies:
         tables = read_run(copy)
-        yield _part(f"of {tables.settings.replug.top_k} passages", OF_MIXTURE, tables)
+        for title, part in OF_MIXTURE.items():
+            yield _part(f"of {tables.settings.replug.top_k} passages {title}", part, tables)
 
 
 def teachers(copies: list[Path], *, answered: bool = True) -> Iterator[Table]:

@@ -5,13 +5,29 @@ loads the code of its own data set alone, and a change of that code makes only t
 stages run again (work/code.py:of_datasets).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the questions of a set are asked, and when an answer to them is right."""
+
+    # a solved question in a prompt, with {question} and {answer}; "": as the run's language has it
+    question: str = ""
+    # a passage before its question, with {passage}; what follows it stands between passages too
+    passage: str = "{passage}\n\n"
+    # what a question's demonstrations are: one of each other relation, any other questions, or
+    # the first of its relation in demonstrations.parquet, which the set's builder writes
+    shots: Literal["each_relation", "any", "own"] = "any"
+    # the rule of questions/matching.py by which an answer is right; letter: the language model does
+    # not write the answer, it is the likeliest letter of the four options
+    answer: Literal["substring", "exact", "letter"] = "substring"
 
 
 @dataclass(frozen=True)
@@ -33,8 +49,9 @@ class Dataset:
     links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
-    answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
-    benchmark: str = ""  # benchmarks: the function that reads its questions and demonstrations
+    protocol: Protocol = field(default_factory=Protocol)  # question sets
+    # each file has records of its own, so that files of one name may lie in several folders
+    many_files: bool = False
     passages: bool = False  # its questions come with passages, among which retrievers are compared
     # question sets: what the gate expects beside conf/expectations.yaml, by name, without the table
     expectations: Mapping[str, Any] = field(default_factory=dict)
@@ -42,13 +59,19 @@ class Dataset:
     @property
     def code(self) -> list[str]:
         """The modules that its functions are in."""
-        functions = (self.documents, self.joined_lines, self.questions, self.benchmark)
+        functions = (self.documents, self.joined_lines, self.questions)
         return [function.partition(":")[0] for function in functions if function]
 
 
 FILE = Path(__file__).with_name("catalogue.yaml")
 _ENTRIES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-DATASETS = {name: Dataset(**entry) for name, entry in _ENTRIES.items()}
+
+
+def _dataset(protocol: dict[str, Any] | None = None, **entry: Any) -> Dataset:
+    return Dataset(protocol=Protocol(**protocol or {}), **entry)
+
+
+DATASETS = {name: _dataset(**entry) for name, entry in _ENTRIES.items()}
 
 
 def names(use: str) -> list[str]:
@@ -56,16 +79,20 @@ def names(use: str) -> list[str]:
     return [name for name, dataset in DATASETS.items() if getattr(dataset, use)]
 
 
+def with_train_split(question_sets: Sequence[str]) -> list[str]:
+    """The question sets that LSR may learn from. Those with demonstrations of their own are for
+    testing alone."""
+    return [name for name in question_sets if DATASETS[name].protocol.shots != "own"]
+
+
 def has_many_files(name: str) -> bool:
-    """Whether each file of a data set has records of its own, so that files of one name may lie in
-    several folders.
-    """
+    """Whether files of one name may lie in several folders of a data set."""
     dataset = DATASETS[name]
-    return bool(dataset.documents or dataset.benchmark or dataset.passages)
+    return dataset.many_files or bool(dataset.documents or dataset.passages)
 
 
 def function(name: str, use: str) -> Callable:
-    """A data set's reader ("documents", "joined_lines", "benchmark") or builder ("questions")."""
+    """A data set's reader ("documents", "joined_lines") or builder ("questions")."""
     module, _, attribute = getattr(DATASETS[name], use).partition(":")
     return getattr(import_module(module), attribute)
 

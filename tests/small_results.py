@@ -14,6 +14,7 @@ from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
 from pipelines.tables.answers import PREDICTIONS
+from pipelines.tables.questions import NATURAL_QUESTIONS
 from pipelines.with_studies import run_analyse
 from pipelines.with_studies.run_tune_thresholds import STUDIES as RULE_STUDIES
 
@@ -36,7 +37,6 @@ _CORPORA = {
 }
 _LISTS = {
     "knowledge": ["wikidata"],
-    "benchmarks": ["mmlu", "nq", "triviaqa"],
     "passages": ["retrieval"],
 }
 _LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
@@ -183,35 +183,6 @@ def write_data(
             {"corpus": "popqa", "queries": 64, "documents": 20, "beta": 0.1, "entropy": 0.2} | seen
         ]
         metrics["lsr_dense"] = {"look": look, "curve": curve, "validation": validation}
-    if "nq" in parts.benchmarks:
-        solved = {
-            "accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77},
-            "questions": 60,
-            "answered_by": None,
-        }
-        ensemble = solved | {
-            "gain": {"value": 0.0, "low": 0.0, "high": 0.0},
-            "answered_by": "mixture",
-        }
-        for lm in chosen.lms:
-            metrics[f"tasks_nq_{lm}"] = {
-                "closed_book": solved,
-                "replug": ensemble,
-                "replug_lsr": ensemble,
-            }
-            of_each = [
-                {
-                    "question_id": f"{i}",
-                    "prediction": f"guess {i}",
-                    "answers": [f"answer {i}"],
-                    "correct": False,
-                }
-                for i in range(60)
-            ]
-            rows = [
-                {"method": method} | row for method in metrics[f"tasks_nq_{lm}"] for row in of_each
-            ]
-            write(data / f"tasks/nq/{lm}/predictions.parquet", pa.Table.from_pylist(rows))
     for name, content in metrics.items():
         write_json(data / f"metrics/{name}.json", content)
     if chosen.lms:
@@ -259,7 +230,7 @@ def _right(effect: float) -> dict[str, np.ndarray]:
 
 
 def _write_questions(data: Path, names: list[str], popularity_known: bool) -> None:
-    """PopQA's questions; EntityQuestions without any; of Natural Questions the popularity alone."""
+    """PopQA's questions; EntityQuestions without any; three of Natural Questions."""
     _, popularity, _, relations = _draws()
     numbers = range(QUESTIONS)
     questions = {
@@ -283,11 +254,10 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
     if "nq" in names:
         views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
         entities = [f"{number}" for number in range(len(views))]
-        linked = {"question_id": entities, "qid": entities, "popularity": views}
-        schema = pa.schema(
-            dict.fromkeys(("question_id", "qid"), pa.string()) | {"popularity": pa.int64()}
-        )
-        write(data / "questions/nq/popularity.parquet", pa.table(linked, schema))
+        linked = dict.fromkeys(NATURAL_QUESTIONS.schema.names, entities)
+        linked |= {"possible_answers": [[number] for number in entities], "s_pop": views}
+        table = pa.table(linked, NATURAL_QUESTIONS.schema)
+        write(data / "questions/nq/nq.parquet", table)
 
 
 def _write_exposure(data: Path, text: str, answered: list[str]) -> None:

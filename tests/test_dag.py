@@ -110,7 +110,7 @@ def test_params_that_stages_follow_are_there():
 
 def test_a_stage_of_one_data_set_follows_its_reader():
     """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
-    items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
+    items = {"questions": "set", "chunk": "corpus", "answer": "dataset"}
     assert [
         name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]
     ] == []
@@ -150,7 +150,6 @@ def test_each_language_model_has_its_stages(stages_of):
             models(f"score_lm@pile-{name}") == models(f"answer@popqa-{name}") == {f"base_lm@{name}"}
         )
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
-        assert models(f"evaluate_tasks@mmlu-{name}") == {f"base_lm@{name}"}
     assert models("train_lsr@dense") == {f"base_lm@{main}"}
     needs = stages_of(**both, lsr=values["lsr"] | {"lm": "second"})["train_lsr@dense"].needs
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
@@ -213,9 +212,6 @@ def test_each_retriever_has_its_stages(stages_of):
             "answer@popqa-tiny"
         )
         assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
-    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), (
-        "benchmarks take the main one"
-    )
     for reader in ("answer@popqa-tiny", "evaluate_retrieval@retrieval"):
         assert "base_reranker@cross-encoder" in stages[reader].needs
     assert not [name for name in alone if "rerank" in name]

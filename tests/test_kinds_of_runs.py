@@ -156,7 +156,7 @@ ENTRIES = """
 poems:
   {label: Poems, title: "", licence: CC0-1.0, files: "", documents: "pipelines.sources.poems:read", learn: true}
 riddles:
-  {label: Riddles, title: "", licence: "", files: "", questions: "pipelines.questions.riddles:make", answered: true}
+  {label: Riddles, title: "", licence: "", files: "", questions: "pipelines.questions.riddles:make"}
 """
 
 PROFILE = """# @package _global_
@@ -168,7 +168,6 @@ parts:
   corpora: [poems]
   datastore: poems
   scored: [poems]
-  benchmarks: []
   passages: []
 fetch: {source: files, files: {poems: [poems/*], riddles: [riddles/*]}}
 popqa: {source: published}

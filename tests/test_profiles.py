@@ -46,7 +46,7 @@ def test_the_popqa_papers_set_up(composed):
     assert (params.popqa.source, params.popqa.train_share) == ("published", 0)
     assert params.fetch.files["popqa"] == ["popqa/popQA.tsv"]
     assert params.parts.answered == ["popqa", "entityquestions"]
-    assert params.parts.tuned == params.parts.benchmarks == params.parts.scored == []
+    assert params.parts.tuned == params.parts.scored == []
     assert params.ways == ["closed_book", "bm25", "dense", "genread"]
     (found,) = (params.retriever[name] for name in params.retrievers)
     assert (found.path, found.similarity, found.pooling) == (
@@ -79,9 +79,11 @@ def test_the_popqa_papers_set_up(composed):
 def test_the_replug_papers_set_up(composed):
     """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/plan/test_forecast.py."""
     params = composed["paper-replug"]
-    assert params.parts.question_sets == params.parts.knowledge == params.parts.rules == []
+    assert params.parts.knowledge == params.parts.rules == []
     assert params.parts.scored == ["pile", "wikitext"]
-    assert params.parts.benchmarks == ["mmlu", "nq", "triviaqa"]
+    assert params.parts.question_sets == params.parts.answered == ["mmlu", "nq", "triviaqa"]
+    shots = [params.answer.of(name, params.lm["llama-2-13b"]).n_shots for name in ("mmlu", "nq")]
+    assert shots == [5, 16]
     assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (
         ["contriever"],
         "lm",

@@ -271,7 +271,7 @@ def test_the_pages_of_columns_are_of_the_present_tables():
 
 
 def test_readers_and_builders_of_every_data_set_are_there(root):
-    for use in ("documents", "questions", "benchmark"):
+    for use in ("documents", "questions"):
         assert all(callable(catalogue.function(name, use)) for name in catalogue.names(use))
     guide = (root / "data/README.md").read_text(encoding="utf-8")
     assert [name for name in catalogue.DATASETS if f"| `raw/{name}` |" not in guide] == []

@@ -22,14 +22,13 @@ from tqdm import tqdm
 
 from pipelines import methods, progress
 from pipelines.answering import answer, passages
-from pipelines.evaluation import evaluate_tasks
-from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm.open_lm import MODELS, lm_at_work
 from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import KEPT, WorkStore
+from pipelines.storage.work_store import KEPT
+from pipelines.tables.questions import DEMONSTRATIONS, NATURAL_QUESTIONS
 from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
@@ -51,7 +50,8 @@ def find(texts):
     """Two documents for each question."""
     two = [[WORDS[len(text) % 40], WORDS[(len(text) + 7) % 40]] for text in texts]
     ids, nothing = [["a", "b"]] * len(texts), [0] * len(texts)
-    columns = [two, ids, ids, [[0.5, 0.25]] * len(texts), nothing, nothing]
+    best = [first for first, _ in two]
+    columns = [two, ids, ids, [[0.5, 0.25]] * len(texts), nothing, nothing, best]
     return pa.table(columns, schema=passages.SCHEMA)
 
 
@@ -63,7 +63,7 @@ def score(project, compute) -> dict[str, bytes]:
 
 
 def answers(project, compute) -> dict[str, bytes]:
-    """The answers by three methods, as Parquet files, and those to two benchmarks."""
+    """The answers by three methods, as Parquet files, and those to two sets with their own protocols."""
     rows = pq.read_table("data/questions/popqa/popqa.parquet")
     questions = rows.set_column(
         rows.schema.get_field_index("split"), "split", [["train"] * 2 + ["test"] * 18]
@@ -84,18 +84,24 @@ def answers(project, compute) -> dict[str, bytes]:
             pq.write_table(answer.answer(questions, setup)[0], "answers.parquet")
             answer.forget_answers("popqa", "tiny", method, "k")
             found[method] = Path("answers.parquet").read_bytes()
-        for options in (True, False):
-            items = [
-                Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"])
-                for i, text in enumerate(WORDS[:20])
-            ]
-            task = Task("task", items, {"": items[:1]}, "tasks.qa_shots", options)
-            answered = evaluate_tasks.evaluate_task(task, "replug", lm, find, 3, REPLUG, "k")
-            pq.write_table(answered, "answers.parquet")
-            for name in evaluate_tasks._names(task, "tiny", "replug"):
-                WorkStore().forget(name, "k")
-            found[f"task {options}"] = Path("answers.parquet").read_bytes()
+        asked, shown = natural_questions()
+        for dataset in ("mmlu", "nq"):
+            setup = answer.Setup(dataset, "replug", lm, sources["replug"], chosen, REPLUG, 0, "k")
+            pq.write_table(answer.answer(asked, setup, shown)[0], "answers.parquet")
+            answer.forget_answers(dataset, "tiny", "replug", "k")
+            found[dataset] = Path("answers.parquet").read_bytes()
     return found
+
+
+def natural_questions() -> tuple[pa.Table, pa.Table]:
+    """Twenty questions, the answer to each of which is A, and their demonstrations."""
+    rows = [
+        {"question_id": f"i{i:02}", "relation": "", "question": text, "possible_answers": ["A"]}
+        for i, text in enumerate(WORDS[:24])
+    ]
+    questions = [row | {"split": "test"} for row in rows[:20]]
+    asked = pa.Table.from_pylist(questions, NATURAL_QUESTIONS.schema)
+    return asked, pa.Table.from_pylist(rows[20:], DEMONSTRATIONS.schema)
 
 
 def indexed(project, compute) -> dict[str, bytes]:
@@ -185,7 +191,7 @@ def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, 
     ("stage", "losing"),
     [
         (score, {"score_lm@pile-tiny"}),
-        (answers, {"answer@popqa-tiny-closed_book", "evaluate_tasks@task-tiny-replug"}),
+        (answers, {"answer@popqa-tiny-closed_book", "answer@mmlu-tiny-replug"}),
         (indexed, {"index", "index.encode"}),
         (trained, {"train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}),
     ],

@@ -17,7 +17,7 @@ from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, RetrieverName, Section
 
 DATA = Path("data")
-QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))  # type: ignore[misc]
+QuestionSet = StrEnum("QuestionSet", catalogue.names("questions"))  # type: ignore[misc]
 Kind = StrEnum("Kind", list(methods.KINDS))  # type: ignore[misc]
 
 

@@ -23,6 +23,8 @@ MOST_QUESTIONS = 20_000  # all of PopQA
 FEWEST_QUESTIONS = 200  # that thresholds need
 PAPER_SHOTS = 15  # demonstrations, as PopQA's authors show
 CPU_SHOTS = 5  # demonstrations without a GPU
+MMLU_SHOTS = 5  # demonstrations of MMLU (REPLUG, section 6.2),
+MMLU_POSITIONS = 4096  # where a language model reads so many tokens
 # Questions times parameters that a core answers by all methods in some two hours, as measured
 # with SmolLM2.
 PACE = 4e10
@@ -56,7 +58,6 @@ class Parts:
     corpora: list[str] = field(default_factory=list)
     datastore: str | None = None
     scored: list[str] = field(default_factory=list)
-    benchmarks: list[str] = field(default_factory=list)
     passages: list[str] = field(default_factory=list)
     given_passages: list[str] = field(default_factory=list)
     tokenizers: list[str] = field(default_factory=list)
@@ -108,6 +109,16 @@ class Choices:
             return "mixed"
         return "qa" if self.parts.answered else "lm"
 
+    @property
+    def shots_of_sets(self) -> dict[str, dict[str, int]]:
+        """Of question sets with demonstrations of their own: how many are shown."""
+        sets = {}
+        for name in self.parts.answered:
+            if catalogue.DATASETS[name].protocol.shots == "own":
+                fit = self.positions >= MMLU_POSITIONS and "mmlu/dev" in self.data_sets
+                sets[name] = {"n_shots": MMLU_SHOTS if fit and name == "mmlu" else 0}
+        return sets
+
 
 def this_machine() -> Machine:
     import torch
@@ -132,7 +143,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         parts.tokenizers = ["documents"]
         parts.given_passages = ["retrieval"]
         set_aside.pop("retrieval", None)
-    asked_for = parts.answered or parts.scored or parts.benchmarks
+    asked_for = parts.answered or parts.scored
     uses_lms = given or bool(parts.corpora and asked_for)
     if not uses_lms:
         parts.tuned = []
@@ -196,7 +207,7 @@ def _choose_parts(
 
     _choose_questions(files, parts, set_aside)
     _choose_corpora(files, has_models, parts, set_aside)
-    _choose_benchmarks(files, parts, set_aside)
+    _choose_passages(files, parts, set_aside)
     return parts
 
 
@@ -206,8 +217,8 @@ def _choose_questions(
     """PopQA comes first: published, or else made of the knowledge."""
     if "popqa" in files or parts.knowledge:
         parts.answered = ["popqa"]
-    for name in catalogue.names("answered"):
-        if name == "popqa" or name not in files:
+    for name in catalogue.names("questions"):
+        if name == "popqa" or not {name, f"{name}/test"} & files.keys():
             continue
         if catalogue.DATASETS[name].triples and not parts.knowledge:
             needs = "it needs wikidata, pageviews and c4"
@@ -216,11 +227,7 @@ def _choose_questions(
             parts.answered.append(name)
 
     parts.question_sets = list(parts.answered)
-    for name in catalogue.names("questions"):
-        can_be_built = parts.knowledge or not catalogue.DATASETS[name].triples
-        if name in files and name not in catalogue.names("answered") and can_be_built:
-            parts.question_sets.append(name)
-    if parts.answered:
+    if "popqa" in parts.answered or parts.knowledge:
         parts.rules = ["popularity"]
 
 
@@ -259,26 +266,18 @@ def _why_no_wikitext(files: list[Path], has_models: bool) -> str:
     return ""
 
 
-def _choose_benchmarks(
-    files: dict[str, list[Path]], parts: Parts, set_aside: dict[str, str]
-) -> None:
-    """Benchmarks, and questions with passages, need a corpus to retrieve from."""
-    benchmarks = []
-    for name in catalogue.names("benchmark"):
-        if name in files or f"{name}/test" in files:
-            benchmarks.append(name)
+def _choose_passages(files: dict[str, list[Path]], parts: Parts, set_aside: dict[str, str]) -> None:
+    """Questions with passages need a corpus to retrieve from."""
+    names = [name for name in catalogue.names("passages") if name in files]
     if parts.datastore:
-        parts.benchmarks = benchmarks
-        parts.passages = [name for name in catalogue.names("passages") if name in files]
+        parts.passages = names
         return
-    for key in files:
-        name = key.partition("/")[0]
-        if name in benchmarks or name in catalogue.names("passages"):
-            set_aside[key] = "needs passages to answer from (wikipedia or pile)"
+    for name in names:
+        set_aside[name] = "needs passages to answer from (wikipedia or pile)"
 
 
 def _used_data_sets(files: dict[str, list[Path]], parts: Parts, given: bool) -> list[str]:
-    names = {*parts.question_sets, *parts.corpora, *parts.benchmarks, *parts.passages}
+    names = {*parts.question_sets, *parts.corpora, *parts.passages}
     if parts.knowledge:
         names |= {*TRIPLES, "redirects"}
     if given:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from flows.init import hub_caches
 from flows.init.unusable_questions import why_unusable
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
+from pipelines.questions.mmlu import CATEGORIES
 from pipelines.sources import (
     corpus_layouts,
     mediawiki_tables,
@@ -227,9 +227,9 @@ def _if_usable(file: Path, seen: Seen, *, answered: bool = True) -> Seen:
 
 
 def _open_questions(file: Path, has_aliases: bool) -> Seen:
-    """Which benchmark a file of questions and answers is, by its name and its folder's."""
+    """Which question set a file of questions and answers is of, by its name and its folder's."""
     if _split(file) == "train":
-        return Seen("", "a train split, and benchmarks are made of test questions")
+        return Seen("", "a train split, and test questions are asked")
     path = _lower_path(file)
     if has_aliases or "trivia" in path:
         return _if_usable(file, Seen("triviaqa"))

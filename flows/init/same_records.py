@@ -16,7 +16,7 @@ from flows.init.dumps import newest_dump, one_wiki, whole_dump, whole_months
 from flows.init.left_out import LeftOut, instead
 from pipelines import catalogue
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task_items import LETTERS
+from pipelines.questions.matching import LETTERS
 from pipelines.sources.corpus_layouts import DUMP, require_layout
 from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.delimited import table_rows
@@ -169,7 +169,7 @@ def one_configuration(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
 def repeated_questions(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     """Files most of whose questions are in other files, such as all subjects and each subject."""
     dataset = catalogue.DATASETS[data_set.partition("/")[0]]
-    if not dataset.benchmark and not dataset.passages:
+    if not dataset.many_files and not dataset.passages:
         return []
     files = sorted(files, key=lambda file: (-len(questions_of(file)), file.stat().st_size, file))
     file_of_question: dict[str, Path] = {}

@@ -7,14 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.evaluation.task_items import COLUMNS
+from pipelines.questions.mmlu import COLUMNS
 from pipelines.sources.passage_files import read_passage_file
 from pipelines.sources.question_files import answered_records, read_records, shown
 from pipelines.sources.rejects import Rejects
 
 RECORDS_READ = 1000  # good ones, from a file's beginning
 MAX_REJECT_SHARE = 0.05  # of a run's files, unless ingest.max_reject_share says another
-BENCHMARK_ANSWERS = ("golden_answers", "answer")
+SHORT_ANSWERS = ("golden_answers", "answer")
 HIDDEN_OPTIONS = (None, "", "-", -1)  # in place of the letter or number of the right option
 
 
@@ -29,7 +29,7 @@ def why_unusable(file: Path, data_set: str, *, answered: bool = True) -> str:
     elif data_set.startswith("mmlu"):
         records = _solved_items(file, rejects)
     else:
-        records = answered_records(file, rejects, ("question",), BENCHMARK_ANSWERS, ())
+        records = answered_records(file, rejects, ("question",), SHORT_ANSWERS, ())
     for _ in islice(records, RECORDS_READ):
         pass  # `rejects` counts
 

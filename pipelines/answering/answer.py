@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
 from pipelines.answering import (
+    answer_letters,
     given_passages,
     latency,
     passages,
@@ -29,7 +30,8 @@ from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import Lookup, PassageSettings, Source
 from pipelines.answering.prediction_rows import Answered
 from pipelines.answering.prompts import PromptBatch
-from pipelines.language import language
+from pipelines.catalogue import Protocol
+from pipelines.language.language import Language
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
 from pipelines.methods import ENSEMBLES, GIVEN, Method
@@ -38,6 +40,7 @@ from pipelines.replug import ensemble
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.tables.questions import DEMONSTRATIONS
 from pipelines.work import stage, workers
 
 DATA = Path("data")
@@ -76,10 +79,20 @@ class Setup:
     seed: int
     key: str  # the key of the finished shards
     server: params.LMServer | None = None  # has the prices
-    language: language.Language = language.ENGLISH
+    code: str = "en"  # of the run's language
     # a larger share of questions without an answer is an error
     max_unanswered: float = 1.0
     device: str = "cpu"  # of a local LM
+
+    @property
+    def protocol(self) -> Protocol:
+        """How the question set asks, and how its answers are read."""
+        return catalogue.DATASETS[self.dataset].protocol
+
+    @property
+    def language(self) -> Language:
+        """The run's language, with the question set's prompts."""
+        return prompts.language_of(self.dataset, self.code)
 
     @property
     def written(self) -> bool:
@@ -106,7 +119,9 @@ class Setup:
         return f"{self.dataset}-{self.lm.name}-{self.method}"
 
 
-def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
+def answer(
+    questions: pa.Table, setup: Setup, demonstrations: pa.Table | None = None
+) -> tuple[pa.Table, latency.Taken]:
     """Answers (PREDICTIONS) to the test questions, at most `max_questions`, by question_id.
 
     Questions are drawn by hash. A second call goes on from the shards that a first one finished,
@@ -115,7 +130,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     LongtailError if they are too many.
     """
     questions = questions.sort_by("question_id")
-    pool = prompts.read_questions(questions)
+    pool = prompts.read_questions(questions, demonstrations)
     asked = _draw(questions, pool, setup)
     shots = prompts.demonstrations(
         setup.seed, setup.dataset, pool, asked, setup.answer.n_shots, common=setup.written
@@ -134,7 +149,10 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         unanswered.check_share(n_unanswered, len(asked), setup.max_unanswered)
         return table
 
-    ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
+    if setup.protocol.answer == "letter":
+        ask = partial(choose_letters, setup.replug)
+    else:
+        ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     steps = timed_shards.Steps(read, ask, rows, PromptBatch.length)
     table, batches = timed_shards.map_shards(
         setup.lm,
@@ -189,7 +207,7 @@ def _prompts(
         passages.check_written(row.get("unanswered") for row in rows_of_shots)
     examples = {}
     for shot, row in zip(all_shots, rows_of_shots, strict=True):
-        examples[shot] = pool.example(shot, row["texts"][0])
+        examples[shot] = pool.example(shot, row["best"])
 
     rows_of_questions = lookup.rows(asked)
     batch = []
@@ -211,15 +229,25 @@ def _prompts(
 def ask_lm(
     new_tokens: int,
     replug: params.Replug,
-    spoken: language.Language,
+    spoken: Language,
     lm: LanguageModel,
     batch: PromptBatch,
 ) -> Answered:
-    """Have the LM answer the questions of some prompts."""
+    """Have the LM write the answers to the questions of some prompts."""
     sent = batch.prompts
     generations = ensemble.generate(lm, sent, batch.similarities, new_tokens, replug, spoken)
     seen = lm.seen(sent, new_tokens)
     return Answered(sent, seen, generations)
+
+
+def choose_letters(replug: params.Replug, lm: LanguageModel, batch: PromptBatch) -> Answered:
+    """Have the LM choose the options' letters that answer the questions of some prompts."""
+    similarities = batch.similarities
+    if similarities is None:
+        similarities = np.zeros((len(batch.prompts), 1))
+    log_weights = ensemble.log_weights(similarities, replug.temperature)
+    generations = answer_letters.answer_by_letter(lm, batch.prompts, log_weights)
+    return Answered(batch.prompts, lm.seen(batch.prompts, 1), generations)
 
 
 def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
@@ -240,7 +268,7 @@ def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> sta
     store = WorkStore()
     finished = {}
     for way in settings.ways:
-        key = _key(way, settings, settings.lm[lm_name], questions, model)
+        key = _key(dataset, way, settings, settings.lm[lm_name], questions, model)
         work = f"answers@{dataset}-{lm_name}-{way}"
         finished[way] = store.path(work, key)
 
@@ -269,20 +297,22 @@ def _answer_missing(
 ) -> stage.Metrics:
     """Answer by some methods into their files of the work store; returns their metrics."""
     lm_settings = settings.lm[lm_name]
+    protocol = catalogue.DATASETS[dataset].protocol
     questions, lines = given_passages.read_asked(dataset, settings, DATA)
+    demonstrations = prompts.read_demonstrations(dataset, DATA)
     for line in lines:
         print(f"{dataset}: {line}", flush=True)
 
     metrics = {}
     model = open_lm.MODELS / lm_name
     with open_lm.lm_at_work(model, lm_settings, settings.compute) as lm:
-        if methods.of_kinds(ways, *ENSEMBLES):
+        if protocol.answer != "letter" and methods.of_kinds(ways, *ENSEMBLES):
             ensemble.check_ability(lm, settings.replug)
-        answer_settings = settings.answer.of(lm_settings)
-        spoken = language.read_language(settings.language)
+        answer_settings = settings.answer.of(dataset, lm_settings)
+        spoken = prompts.language_of(dataset, settings.language)
         for way in ways:
             file = finished[way]
-            source = passages.open_source(way, lm, settings, DATA)
+            source = passages.open_source(way, lm, settings, DATA, spoken)
             setup = Setup(
                 dataset=dataset,
                 method=way,
@@ -294,10 +324,10 @@ def _answer_missing(
                 key=file.name,
                 device=settings.compute.device,
                 server=lm_settings.http,
-                language=spoken,
+                code=settings.language,
                 max_unanswered=settings.ingest.max_reject_share,
             )
-            table, taken = answer(questions, setup)
+            table, taken = answer(questions, setup, demonstrations)
             write = partial(parquet.write_parquet, table)
             WorkStore().file(file.parent.name, file.name, write)
             file_name = _file_name(way, settings)
@@ -328,7 +358,14 @@ def _file_name(way: str, settings: Settings) -> str:
     return Method.parse(way, settings.retrievers).name
 
 
-def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, model: Path) -> str:
+def _key(
+    dataset: str,
+    way: str,
+    settings: Settings,
+    lm_settings: params.LM,
+    questions: Path,
+    model: Path,
+) -> str:
     """A key for all that a method's answers depend on: inputs, settings, and code.
 
     The code counts by the fingerprint that the stage `code` wrote.
@@ -341,7 +378,8 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "way": way,
         "seed": settings.seed,
         "language": settings.language,
-        "answer": settings.answer,
+        "protocol": catalogue.DATASETS[dataset].protocol,
+        "answer": settings.answer.of(dataset, lm_settings),
         "replug": settings.replug if method.is_ensemble else None,
         "device": settings.compute.device,
         "threads": settings.compute.threads,
@@ -351,7 +389,8 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "shards": (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.
-    files: list[Path] = []
+    demonstrations = questions.with_name(DEMONSTRATIONS.name)
+    files = [demonstrations] if demonstrations.is_file() else []
     for retrieving in (way, *methods.of_kinds(settings.ways, *GIVEN)):
         files += passages.inputs(retrieving, settings, DATA)
     return content_key(used, code, questions, model, *dict.fromkeys(files))
@@ -373,7 +412,7 @@ def _metrics(table: pa.Table, taken: latency.Taken) -> stage.Metrics:
 
 def main() -> None:
     args = stage.arguments(
-        __doc__, dataset=catalogue.names("answered"), lm="one of params.yaml's lms"
+        __doc__, dataset=catalogue.names("questions"), lm="one of params.yaml's lms"
     )
 
     def work(settings: Settings) -> stage.Metrics:

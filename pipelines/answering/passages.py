@@ -18,7 +18,6 @@ from pipelines import methods
 from pipelines.answering import prompts, timed_shards
 from pipelines.answering.latency import Batch
 from pipelines.errors import LongtailError
-from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.lm.open_lm import LMWorkers
@@ -42,12 +41,13 @@ SCHEMA = pa.schema(
         "similarities": pa.list_(pa.float32()),
         "prompt_tokens": pa.int32(),  # tokens of the prompt for the passage
         "new_tokens": pa.int32(),  # tokens that the LM wrote for the passage
+        "best": pa.string(),  # the best passage alone, as a demonstration shows it
     }
 )
 # The same where the LM writes the passages, and why it wrote none.
 WRITTEN = SCHEMA.append(pa.field("unanswered", pa.string()))
 # The row of a question without passages.
-CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}
+CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0, "best": None}
 
 
 class PassageSettings(Section):
@@ -80,25 +80,31 @@ class Source:
 
 
 def open_source(
-    method: str, lm: LanguageModel | LMWorkers | None, settings: PassageSettings, data: Path
+    method: str,
+    lm: LanguageModel | LMWorkers | None,
+    settings: PassageSettings,
+    data: Path,
+    spoken: Language = ENGLISH,
 ) -> Source | None:
-    """What finds the passages of a method; None for closed_book. Only genread needs `lm`."""
+    """What finds the passages of a method; None for closed_book. Only genread needs `lm`.
+
+    `spoken` says how a question set asks for a passage, and joins several.
+    """
     if method == "genread":
-        spoken = language.read_language(settings.language)
         server = settings.lm[lm.name].http
         return written(lm, settings.answer.passage_tokens, spoken, server)
 
     parsed = Method.parse(method, settings.retrievers)
     k = settings.replug.top_k if parsed.is_ensemble else settings.answer.passages
     template = settings.answer.passage
-    together = not parsed.is_ensemble
+    between = None if parsed.is_ensemble else spoken.between_passages
     clipped = not {parsed.kind, parsed.name}.isdisjoint(settings.answer.clipped)
     if parsed.kind in GIVEN:
         from pipelines.answering.given_passages import open_passages
 
         given = open_passages(method, data)
         return retrieved(
-            given, given.read, k, template, together=together, clipped=clipped, by_id=True
+            given, given.read, k, template, between=between, clipped=clipped, by_id=True
         )
     if parsed.kind in INDEXES:
         from pipelines.retrieval.retriever import open_index
@@ -107,7 +113,7 @@ def open_source(
         reranker = settings.reranker if parsed.kind == "reranked" else None
         retriever = open_index(parsed, corpus, settings, reranker=reranker, data=data)
         docs = _docs(corpus, data)
-        return retrieved(retriever, docs, k, template, together=together, clipped=clipped)
+        return retrieved(retriever, docs, k, template, between=between, clipped=clipped)
     return None
 
 
@@ -151,8 +157,8 @@ def prompts_of_question(
     if these have any; None without a source. `settings` have the sections seed, language, lm and
     answer.
     """
-    answer_settings = settings.answer.of(settings.lm[lm])
-    n_shots = answer_settings.n_shots
+    spoken = prompts.language_of(dataset, settings.language)
+    n_shots = settings.answer.of(dataset, settings.lm[lm]).n_shots
     is_written = source is not None and source.written
     (shots,) = prompts.demonstrations(
         settings.seed, dataset, pool, [place], n_shots, common=is_written
@@ -166,16 +172,15 @@ def prompts_of_question(
         searched = [place, *shots] if shot_passages else [place]
         keys = pool.ids if source.by_id else pool.texts
         table = source.find([keys[question] for question in searched])
-        passages_of_question, *passages_of_shots = table["texts"].to_pylist()
-        if shot_passages:
-            best_passages_of_shots = [passages[0] for passages in passages_of_shots]
+        passages_of_question = table["texts"][0].as_py()
+        if shot_passages and shots:
+            best_passages_of_shots = table["best"].to_pylist()[1:]
 
     examples = []
     bare_examples = []
     for shot, passage in zip(shots, best_passages_of_shots, strict=True):
         examples.append(pool.example(shot, passage))
         bare_examples.append(pool.example(shot, None))
-    spoken = language.read_language(settings.language)
     question = pool.texts[place]
     with_passages = [
         prompts.question_prompt(question, passage, examples, spoken)
@@ -191,14 +196,14 @@ def retrieved(
     k: int,
     template: str,
     *,
-    together: bool,
+    between: str | None,
     clipped: bool = False,
     by_id: bool = False,
 ) -> Source:
     """A source that gives the k best documents of each question.
 
-    Each document is a passage of its own; or they are one passage with `together`: the best
-    document first, blank lines between documents, and the id, title and similarity of the best.
+    Each document is a passage of its own; or they are one passage, with `between` between
+    documents: the best document first, and the id, title and similarity of the best.
     `template` says how the LM reads a document's title and text. With `clipped` a text ends at its
     last ". ", as PopQA's authors cut it, and a text without ". " becomes a full stop. `docs` is the
     file of documents, or a function that reads the documents at some positions.
@@ -216,14 +221,15 @@ def retrieved(
         passages = found.filled(template)
         ids = found.ids
         titles = found.titles
-        if together:  # fewer than k documents leave empty places
-            passages = _joined(passages, positions >= 0)
+        best = passages[:, 0]
+        if between is not None:  # fewer than k documents leave empty places
+            passages = _joined(passages, positions >= 0, between)
             ids = ids[:, :1]
             titles = titles[:, :1]
             similarities = similarities[:, :1]
         columns = [column.tolist() for column in (passages, ids, titles, similarities)]
         no_tokens = [0] * len(texts)
-        return pa.table([*columns, no_tokens, no_tokens], schema=SCHEMA)
+        return pa.table([*columns, no_tokens, no_tokens, best.tolist()], schema=SCHEMA)
 
     return Source(find, at_once=SEARCHED_AT_ONCE, written=False, by_id=by_id)
 
@@ -238,11 +244,11 @@ def _clip(text: str) -> str:
 _CLIP = np.vectorize(_clip, otypes=[object])
 
 
-def _joined(passages: np.ndarray, is_there: np.ndarray) -> np.ndarray:
-    """One passage of those in each row, (n, 1), with blank lines between."""
+def _joined(passages: np.ndarray, is_there: np.ndarray, between: str) -> np.ndarray:
+    """One passage of those in each row, (n, 1)."""
     joined = []
     for row, places in zip(passages, is_there, strict=True):
-        joined.append("\n\n".join(row[places]))
+        joined.append(between.join(row[places]))
     return np.array(joined, object)[:, None]
 
 
@@ -280,6 +286,7 @@ def write_passages(
             "similarities": [None],
             "prompt_tokens": generation.prompt_tokens,
             "new_tokens": generation.new_tokens,
+            "best": text,
             "unanswered": generation.unanswered or None,
         }
         rows.append(row)

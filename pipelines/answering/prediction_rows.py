@@ -80,7 +80,7 @@ def _row(
         "question_id": pool.ids[position],
         "method": method.kind,
         "prediction": text.strip(),
-        "correct": matching.substring(text, answers),
+        "correct": matching.RULES[setup.protocol.answer](text, answers),
         "correct_word": matching.word(text, answers, setup.language),
         "prompt_hash": prompts.prompt_hash(*sent),
         "mean_log_prob": generation.mean_log_prob,
@@ -125,13 +125,9 @@ def _passage_columns(
     seen: list[Prompt],
 ) -> dict:
     """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
-    question = pool.texts[position]
-    answers = pool.answers[position]
-    has_answer = False
-    for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
-        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
-        has_answer = has_answer or matching.word(left, answers, setup.language)
-
+    has_answer = None  # of a letter, which is no text
+    if setup.protocol.answer != "letter":
+        has_answer = _has_answer(setup, pool, position, passage_row["texts"], sent, seen)
     doc_id = passage_row["doc_ids"][0]
     title = passage_row["titles"][0]
     similarity = passage_row["similarities"][0]
@@ -147,3 +143,20 @@ def _passage_columns(
         columns["doc_is_subject"] = title == page
         columns["doc_is_namesake"] = matching.namesake(title, subject, page)
     return columns
+
+
+def _has_answer(
+    setup: Setup,
+    pool: prompts.Questions,
+    position: int,
+    passages: list[str],
+    sent: list[Prompt],
+    seen: list[Prompt],
+) -> bool:
+    """Whether some passage has an answer in what the LM saw of it."""
+    for passage, prompt, seen_prompt in zip(passages, sent, seen, strict=True):
+        question = pool.texts[position]
+        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
+        if matching.word(left, pool.answers[position], setup.language):
+            return True
+    return False

@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.answering import passages
 from pipelines.answering.passages import PassageSettings, Source
 from pipelines.errors import LongtailError
+from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import Method
 
 LOCK = Path("dvc.lock")  # it changes with every output of a run
@@ -38,7 +39,9 @@ class Session:
             self._opened[name] = (text, opened)
         return opened
 
-    def source(self, method: str, settings: PassageSettings, data: Path) -> Source | None:
+    def source(
+        self, method: str, settings: PassageSettings, data: Path, spoken: Language = ENGLISH
+    ) -> Source | None:
         """`open_source` of a method that has files, None for the others.
 
         Raises LongtailError if an index is not there.
@@ -52,8 +55,9 @@ class Session:
         parsed = Method.parse(method, settings.retrievers)
 
         def open_() -> Source | None:
-            return passages.open_source(method, None, settings, data)
+            return passages.open_source(method, None, settings, data, spoken)
 
         retriever = settings.retriever.get(parsed.retriever)
-        used = (settings.answer, settings.replug, settings.reranker, settings.compute)
+        used = (settings.answer, spoken.between_passages, settings.replug)
+        used += (settings.reranker, settings.compute)
         return self.get("passages", open_, parsed, retriever, settings.parts.datastore, *used, data)

@@ -5,6 +5,7 @@ The functions return rows of a table of `tables`, without the columns dataset an
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipelines.evaluation.answer_scores import SCORES, SHARES
 from pipelines.evaluation.answer_sets import GAINS, Answers
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.guessable import Guesses
+from pipelines.storage import parquet
 
 TAIL = 0.60  # share of the questions: the least popular ones
 HEAD = 0.15  # share of the questions: the most popular ones
@@ -99,8 +101,11 @@ def accuracy(answers: Answers) -> list[dict]:
     return by_groups(answers, [everyone], ["correlation", *SCORES])
 
 
-def by_group(answers: Answers, guesses: Guesses) -> list[dict]:
-    """Accuracy by method of ambiguous, least popular and guessable questions, and of others.
+def by_group(
+    answers: Answers, guesses: Guesses | None, categories: Mapping[str, np.ndarray]
+) -> list[dict]:
+    """Accuracy by method of ambiguous, least popular and guessable questions, of others, and of the
+    question set's own categories, (n,) bool each.
 
     An empty group has no row.
     """
@@ -110,16 +115,28 @@ def by_group(answers: Answers, guesses: Guesses) -> list[dict]:
         "ambiguous": answers.ambiguous,
         "unambiguous": ~answers.ambiguous,
         "least popular": is_least_popular,
-        "names an answer": guesses.named == 1,
-        "usual answer": guesses.majority_word == 1,
-        "guessable": guesses.guessable == 1,
-        "not guessable": guesses.guessable == 0,
     }
+    if guesses is not None:
+        masks["names an answer"] = guesses.named == 1
+        masks["usual answer"] = guesses.majority_word == 1
+        masks["guessable"] = guesses.guessable == 1
+        masks["not guessable"] = guesses.guessable == 0
     groups = []
-    for name, rows in masks.items():
+    for name, rows in {**masks, **categories}.items():
         if rows.any():
             groups.append(Group({"group": name}, rows))
     return by_groups(answers, groups)
+
+
+def read_categories(questions: Path, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Category of a question set's questions -> which of `ids` have it, (n,) bool."""
+    if "category" not in parquet.schema_of(questions).names:
+        return {}
+    columns = parquet.read_parquet(questions, ["question_id", "category"]).to_pydict()
+    category_of = dict(zip(columns["question_id"], columns["category"], strict=True))
+    categories = np.array([category_of[question_id] for question_id in ids], object)
+    names = sorted(set(category_of.values()) - {None})
+    return {name: categories == name for name in names}
 
 
 def guessable(answers: Answers, guesses: Guesses) -> list[dict]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pipelines import catalogue
 from pipelines.answering import answer_files
 from pipelines.evaluation import (
     accuracy,
@@ -20,7 +21,6 @@ from pipelines.evaluation import (
     savings,
     stage_metrics,
     tables,
-    task_popularity,
 )
 from pipelines.evaluation.answer_sets import Answers, read_answered
 from pipelines.evaluation.chance import vocabulary_size
@@ -38,8 +38,8 @@ DATA = Path("data")
 EXAMPLE = "dense"  # the method whose answers are shown, or else the first one
 POPULARITY = """SELECT 10 ** (bin / 4) AS least, 10 ** ((bin + 1) / 4) AS below,
         count(*) AS questions
-    FROM (SELECT floor(4 * log10(greatest({column}, 1))) AS bin FROM questions
-        WHERE {column} IS NOT NULL)
+    FROM (SELECT floor(4 * log10(greatest(s_pop, 1))) AS bin FROM questions
+        WHERE s_pop IS NOT NULL)
     GROUP BY bin ORDER BY bin"""
 Tables = dict[str, list[dict]]  # table -> its rows
 
@@ -117,7 +117,6 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
         shown = _examples(dataset, by_lm.get(main, {}), data, settings)
         _add(analyses, {"examples": shown}, {"dataset": dataset, "lm": main})
 
-    _analyse_tasks(analyses, data, settings)
     analyses["popularity"] = popularity(data, settings.parts.question_sets)
     analyses["models"] = models(list(lms), settings.lms, data / "models/lm")
     all_metrics = stage_metrics.read_metrics(data)
@@ -188,34 +187,18 @@ def _analyse_answers(
         _add(analyses, rows, {"dataset": dataset, "lm": lm})
 
 
-def _analyse_tasks(analyses: Tables, data: Path, settings: Settings) -> None:
-    """Add the rows by popularity of benchmarks whose questions are linked to entities."""
-    for task in settings.parts.benchmarks:
-        if task not in settings.parts.question_sets:
-            continue
-        entities, _ = tables.popularity_of(data, task)
-        for lm in settings.lms:
-            predictions = data / f"tasks/{task}/{lm}/predictions.parquet"
-            answers = task_popularity.join(
-                predictions, entities, settings.seed, settings.report.bootstrap
-            )
-            rows = {
-                "tasks_by_popularity": task_popularity.by_popularity(answers),
-                "tasks_thresholds": task_popularity.thresholds(answers, settings.thresholds),
-            }
-            _add(analyses, rows, {"task": task, "lm": lm})
-
-
 def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
     """The rows of one language model's answers to a question set; `files` are method -> file."""
     answers = answered.answers
     settings = answered.settings
     spoken = language.read_language(settings.language)
-    guesses = read_guesses(answered.questions, answers.ids, spoken)
-
     rows = _accuracy_tables(answers)
-    rows["accuracy_by_group"] = accuracy.by_group(answers, guesses)
-    rows["guessable"] = accuracy.guessable(answers, guesses)
+    guesses = None
+    if catalogue.DATASETS[answered.questions.stem].protocol.answer != "letter":
+        guesses = read_guesses(answered.questions, answers.ids, spoken)
+        rows["guessable"] = accuracy.guessable(answers, guesses)
+    categories = accuracy.read_categories(answered.questions, answers.ids)
+    rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, categories)
     rows["accuracy_by_popularity"] = popularity_bins.by_decile(answers)
     rows["accuracy_by_relative_popularity"] = popularity_bins.by_relative_popularity(answers)
     rows["retrieval_effect"] = retrieval_effects.where_retrieval_helps(answers)
@@ -284,7 +267,6 @@ def _tables_of_metrics(
     )
     return {
         "bits_per_byte": bits,
-        "tasks": metrics.tasks(settings.parts.benchmarks),
         "retrievers": retrievers,
     }
 
@@ -294,8 +276,8 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     (Figure 3)."""
     rows = []
     for dataset in question_sets:
-        path, column = tables.popularity_of(data, dataset)
-        result = database.ask(POPULARITY.format(column=column), questions=path)
+        path = data / f"questions/{dataset}/{dataset}.parquet"
+        result = database.ask(POPULARITY, questions=path)
         for row in result.to_arrow_table().to_pylist():
             rows.append({"dataset": dataset} | row)
     return rows

@@ -12,7 +12,7 @@ from pipelines import catalogue, methods
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.methods import Method
 
-FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
+FAMILIES = ("language_modelling", "attribution", "lsr")  # metrics with several files
 RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid", "reranked")  # kinds
 BITS = re.compile(r"bpb_([\w-]+?)_k(\d+)")  # a figure's retriever and k
 TOKEN_FIGURES = {  # column -> the figure of `attribute`
@@ -26,7 +26,7 @@ TOKEN_FIGURES = {  # column -> the figure of `attribute`
 def read_metrics(data: Path) -> dict[str, dict]:
     """The content of each data/metrics/<name>.json by name.
 
-    Of FAMILIES: {corpus or retriever: content}, and {benchmark: {language model: content}}.
+    Of FAMILIES: {corpus or retriever: content}.
     """
     metrics: dict[str, dict] = {}
     for path in sorted((data / "metrics").glob("*.json")):
@@ -37,11 +37,7 @@ def read_metrics(data: Path) -> dict[str, dict]:
             continue
 
         name = path.stem.removeprefix(f"{family}_")
-        contents = metrics.setdefault(family, {})
-        if family == "tasks":
-            benchmark, _, name = name.partition("_")  # no benchmark's name has a "_"
-            contents = contents.setdefault(benchmark, {})
-        contents[name] = content
+        metrics.setdefault(family, {})[name] = content
 
     return metrics
 
@@ -117,20 +113,6 @@ class StageMetrics:
 
         return rows
 
-    def tasks(self, benchmarks: list[str]) -> list[dict]:
-        """Accuracy by benchmark, language model and method over all questions ("all"), and by
-        category (Tables 2 and 3)."""
-        by_benchmark = self.metrics.get("tasks", {})
-        rows = []
-        for benchmark in benchmarks:
-            by_lm = by_benchmark.get(benchmark, {})
-            for lm in self.lms:
-                for method, figures in by_lm.get(lm, {}).items():
-                    if "accuracy" in figures:
-                        key = {"task": benchmark, "lm": lm, "method": method}
-                        rows += [key | row for row in _rows_of_task(figures)]
-        return rows
-
 
 def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
     """The rows of one language model on one corpus."""
@@ -174,26 +156,6 @@ def _rows_of_tokens(rows_of_metrics: list[dict]) -> list[dict]:
     return rows
 
 
-def _rows_of_task(figures: dict) -> list[dict]:
-    """A method's rows on a benchmark: of all questions, and of each category."""
-    everything = figures["accuracy"] | {
-        "questions": figures.get("questions"),
-        "gain": figures.get("gain"),
-    }
-    rows = []
-    for category, figure in {"all": everything, **figures.get("categories", {})}.items():
-        row = {
-            "answered_by": figures["answered_by"],
-            "category": category,
-            "questions": figure["questions"],
-            "accuracy": interval(figure),
-            "gain": interval(figure.get("gain")),
-        }
-        rows.append(row)
-
-    return rows
-
-
 def retrievers(
     bits: list[dict],
     recalls: list[dict],
@@ -225,7 +187,7 @@ def retrievers(
         measures = {}
         for column in ("bits_per_byte", "saved"):
             measures[column] = bits_row.get(column, NOTHING)
-        for dataset in catalogue.names("answered"):
+        for dataset in catalogue.names("questions"):
             key = (dataset, name)
             measures[f"{dataset}_recall_at_1"] = recall.get(key, NOTHING)
             measures[f"{dataset}_word"] = word.get(key, NOTHING)

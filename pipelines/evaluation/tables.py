@@ -47,7 +47,7 @@ COLUMNS = {name: Column(*words) for name, words in _DECLARED["columns"].items()}
 COMPARED = _DECLARED["compared"]
 TABLES = {name: read_columns(text) for name, text in _DECLARED["tables"].items()}
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
-for _dataset in catalogue.names("answered"):
+for _dataset in catalogue.names("questions"):
     TABLES["retrievers"][f"{_dataset}_recall_at_1"] = Interval
     TABLES["retrievers"][f"{_dataset}_word"] = Interval
 TABLES["retrievers"] |= dict.fromkeys(("real_recall_at_1", "real_recall_at_10"), Interval)
@@ -115,11 +115,3 @@ def read_analyses(folder: Path, name: str) -> list[dict]:
             row[column] = NOTHING if value is None else Interval(value, low, high)
 
     return rows
-
-
-def popularity_of(data: Path, name: str) -> tuple[Path, str]:
-    """The file and the column with the popularity of what a question set asks about."""
-    folder = data / "questions" / name
-    if catalogue.DATASETS[name].answered:
-        return folder / f"{name}.parquet", "s_pop"
-    return folder / "popularity.parquet", "popularity"

@@ -198,9 +198,9 @@ def rebuild_prompts(
         raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
 
     kind = Method.of_name(method).kind
-    source = _source(run, kind, method, lm, answer)
+    source = _source(run, dataset, kind, method, lm, answer)
     table, _ = given_passages.read_asked(dataset, params, run.data)
-    pool = prompts.read_questions(table)
+    pool = prompts.read_questions(table, prompts.read_demonstrations(dataset, run.data))
     place = pool.ids.index(answer["question_id"])
     made, _, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
     documents = []
@@ -211,11 +211,12 @@ def rebuild_prompts(
     return RebuiltPrompts(made, documents, is_same)
 
 
-def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:
+def _source(run: Run, dataset: str, kind: str, method: str, lm: str, answer: dict) -> Source | None:
     """What finds the passages of an answer; of GenRead the passage that was kept."""
     if kind != "genread":
-        return SESSION.source(method, run.params, run.data)
-    n_shots = run.params.answer.of(run.params.lm[lm]).n_shots
+        spoken = prompts.language_of(dataset, run.params.language)
+        return SESSION.source(method, run.params, run.data, spoken)
+    n_shots = run.params.answer.of(dataset, run.params.lm[lm]).n_shots
     if n_shots and run.params.answer.shot_passages:
         raise LongtailError(
             "prompt: the language model wrote the demonstrations' passages, which are not kept"

@@ -4,6 +4,8 @@ languages/*.yaml.
 docs/relations.md says what the keys of a file mean.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -11,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from pipelines.catalogue import Protocol
 from pipelines.errors import LongtailError
 
 FOLDER = Path(__file__).with_name("languages")
@@ -63,6 +66,8 @@ class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     question: str  # a demonstration, with {question} and then {answer}
     passage: str  # how a language model is asked for a passage, with {question}
+    # a retrieved passage before its question; what follows it stands between passages too
+    retrieved: str = "{passage}\n\n"
 
 
 class Language(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
@@ -106,6 +111,24 @@ class Language(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True
     def answered(self, question: str, answer: str) -> str:
         """The question with its answer, as a demonstration shows it."""
         return self.prompt.question.format(question=question, answer=answer)
+
+    def retrieved(self, passage: str | None) -> str:
+        """A passage as it stands before its question; "" without one."""
+        return self.prompt.retrieved.format(passage=passage) if passage else ""
+
+    @property
+    def between_passages(self) -> str:
+        """What stands between several passages before one question."""
+        return self.prompt.retrieved.partition("{passage}")[2]
+
+    def of_set(self, protocol: Protocol) -> Language:
+        """The language, with the words around questions and passages that a question set has."""
+        if not protocol.question:
+            return self
+        words = msgspec.structs.replace(
+            self.prompt, question=protocol.question, retrieved=protocol.passage
+        )
+        return msgspec.structs.replace(self, prompt=words)
 
 
 def codes() -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import draws
+from pipelines import catalogue, draws
 from pipelines.answering import passages, prompts
 from pipelines.arrays import arrays_of
 from pipelines.errors import LongtailError
@@ -82,11 +82,12 @@ def read_training_queries(settings: Settings, retriever: str) -> list[CorpusQuer
     """
     lsr = settings.lsr
     parts = settings.parts
+    learnt_sets = catalogue.with_train_split(parts.answered)
     corpora = []
     if lsr.queries != "qa" and parts.scored:
         corpora.append(read_texts(parts.scored[0], settings, retriever))
-    if lsr.queries != "lm" and parts.answered:
-        corpora.append(read_questions(parts.answered[0], settings, retriever))
+    if lsr.queries != "lm" and learnt_sets:
+        corpora.append(read_questions(learnt_sets[0], settings, retriever))
 
     if not sum(corpus.train for corpus in corpora):
         raise LongtailError(
@@ -189,7 +190,7 @@ def question_queries(
     """
     spoken = language.read_language(settings.language)
     _, lm = supervising_lm(settings)
-    n_shots = settings.lsr.shots(settings.answer, lm)
+    n_shots = settings.lsr.shots(settings.answer, dataset, lm)
     shot_rows = prompts.demonstrations(settings.seed, dataset, pool, rows.tolist(), n_shots)
     passage_of_text = {}
     if settings.answer.shot_passages:
@@ -238,7 +239,7 @@ def _best_passages(texts: list[str], settings: Settings, retriever: str) -> dict
     assert corpus is not None, "params are checked"
     index = open_index(Method("dense", retriever), corpus, settings)
     docs = CORPORA / corpus / "docs.parquet"
-    source = passages.retrieved(index, docs, 1, settings.answer.passage, together=False)
+    source = passages.retrieved(index, docs, 1, settings.answer.passage, between=None)
     passages_of_texts = source.find(texts)["texts"].to_pylist()
     return {text: best[0] for text, best in zip(texts, passages_of_texts, strict=True)}
 

@@ -25,6 +25,7 @@ from pipelines.params.params_models import (
     LM,
     LSR,
     Answer,
+    AnswerOfSet,
     Index,
     LMServer,
     LMTraining,
@@ -37,7 +38,7 @@ from pipelines.params.params_models import (
 )
 
 # sections within sections, and a table
-__all__ = ["BETTER", "LMServer", "LMTraining", "Phase", "RetrieverTraining"]
+__all__ = ["BETTER", "AnswerOfSet", "LMServer", "LMTraining", "Phase", "RetrieverTraining"]
 
 
 class Compute(Section):
@@ -268,23 +269,6 @@ class Thresholds(Section):
     min_questions: PositiveInt
 
 
-class Tasks(Section):
-    """How language models answer the benchmarks."""
-
-    # questions of a task, at most
-    max_questions: PositiveInt
-    # what documents are searched with
-    mmlu_query: Literal["question_and_options", "question"]
-    # demonstrations of the same subject
-    mmlu_shots: Count
-    # demonstrations for Natural Questions and TriviaQA, from their training files
-    qa_shots: Count
-    # tokens of an answer to one of these, at most
-    new_tokens: PositiveInt
-    # also ask with the replug.top_k documents in one prompt (the way dense of benchmarks)
-    concatenated: bool = False
-
-
 class Exposure(Section):
     # language model, also an imported one -> the month in which its training text ends
     cutoffs: dict[str, Month] = Field(default_factory=dict)
@@ -312,8 +296,6 @@ class Parts(Section):
     datastore: str | None
     # those of corpora whose test queries language models are scored on
     scored: list[str]
-    # tasks that the language models are tested on
-    benchmarks: list[str]
     # sets of questions with passages that retrievers are compared on
     passages: list[str]
     # sets of questions with passages that the ways given and replug_given answer from
@@ -406,6 +388,5 @@ class Params(Section):
     replug: Replug
     answer: Answer
     thresholds: Thresholds
-    tasks: Tasks
     exposure: Exposure = Field(default_factory=Exposure)
     report: Report

@@ -245,9 +245,9 @@ class LSR(Section):
     # as fit on a GPU
     micro_batch: PositiveInt | None
 
-    def shots(self, answer: Answer, lm: LM) -> int:
-        """The demonstrations before a question that `lm` reads as the teacher."""
-        return answer.of(lm).n_shots if self.n_shots is None else self.n_shots
+    def shots(self, answer: Answer, dataset: str, lm: LM) -> int:
+        """The demonstrations before a question of a set that `lm` reads as the teacher."""
+        return answer.of(dataset, lm).n_shots if self.n_shots is None else self.n_shots
 
 
 class Datastore(Section):
@@ -289,6 +289,15 @@ class Replug(Section):
     vote: bool
 
 
+class AnswerOfSet(Section):
+    """What differs in how language models answer one question set."""
+
+    # questions, in place of answer.max_questions
+    max_questions: PositiveInt | None = None
+    # demonstrations, in place of answer.n_shots
+    n_shots: Count | None = None
+
+
 class Answer(Section):
     """How language models answer questions."""
 
@@ -296,6 +305,8 @@ class Answer(Section):
     max_questions: PositiveInt
     # demonstrations before the question, where lm.<name>.n_shots is null
     n_shots: Count
+    # question set -> what differs there
+    sets: dict[str, AnswerOfSet] = Field(default_factory=dict)
     # tokens of an answer, at most
     new_tokens: PositiveInt
     # bm25, dense, lsr: passages in a prompt, the best first
@@ -311,6 +322,13 @@ class Answer(Section):
     # genread: tokens of the passage that the language model writes itself, at most
     passage_tokens: PositiveInt
 
-    def of(self, lm: LM) -> Answer:
-        """These settings with the language model's own number of demonstrations, if it has one."""
-        return self if lm.n_shots is None else self.model_copy(update={"n_shots": lm.n_shots})
+    def of(self, dataset: str, lm: LM) -> Answer:
+        """These settings as they are for a question set and a language model, which may have a
+        number of demonstrations of its own.
+        """
+        differing = {"sets": {}}
+        if dataset in self.sets:
+            differing |= self.sets[dataset].model_dump(exclude_none=True)
+        if lm.n_shots is not None:
+            differing["n_shots"] = lm.n_shots
+        return self.model_copy(update=differing)

@@ -14,7 +14,7 @@ from pipelines.params.params import LM, LSR, Params
 
 CATALOGUE_USES = {  # part -> what its data sets are used for in the catalogue, where it differs
     "question_sets": "questions",
-    "benchmarks": "benchmark",
+    "answered": "questions",
     "corpora": "documents",
     "exposure": "documents",
 }
@@ -77,11 +77,12 @@ def _check_names(params: Params) -> None:
     """Names are names of something, each once."""
     _require_listed("language", [params.language], language.codes())
     _require_listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
-    for part in ("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure"):
+    for part in ("question_sets", "answered", "corpora", "passages", "exposure"):
         use = CATALOGUE_USES.get(part, part)
         _require_listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(use))
     _require_listed("lms", params.lms, params.lm)
     _require_listed("retrievers", params.retrievers, params.retriever)
+    _require_listed("answer.sets", [*params.answer.sets], catalogue.names("questions"))
     if params.popqa.subset:
         _require_listed("popqa.subset", [params.popqa.subset], subsets.read_subsets())
     of_files = methods.of_kinds(params.ways, *methods.GIVEN)
@@ -287,7 +288,7 @@ def _check_parts(params: Params) -> None:
         _require(bool(parts.answered), "parts.answered", should)
 
     searches = any(Method.of_name(way).kind in methods.INDEXES for way in params.ways)
-    if parts.benchmarks or parts.passages or (has_answers and searches):
+    if parts.passages or (has_answers and searches):
         should = "should be the one of corpora that answers questions"
         _require(parts.datastore in parts.corpora, "parts.datastore", should)
 
@@ -295,7 +296,7 @@ def _check_parts(params: Params) -> None:
 def _check_models(params: Params, has_answers: bool) -> None:
     """Each part has the language models, retrievers and rerankers that it needs."""
     parts = params.parts
-    has_scores = bool(parts.tuned or parts.scored or parts.benchmarks)
+    has_scores = bool(parts.tuned or parts.scored)
     if parts.corpora and (has_scores or has_answers):
         should = "with parts.corpora, language models need at least one"
         _require(bool(params.retrievers), "retrievers", should)
@@ -304,7 +305,7 @@ def _check_models(params: Params, has_answers: bool) -> None:
         problem = "the section reranker is null"
         _require(params.reranker is not None, "parts.rerankers", problem)
     if has_scores:
-        problem = "parts tuned, scored and benchmarks need one of lms"
+        problem = "parts tuned and scored need one of lms"
         _require(bool(params.lms), "lms", problem)
     if parts.tuned:
         should = f"should be one of lms, {', '.join(params.lms)}"
@@ -317,7 +318,8 @@ def _check_best_by(params: Params) -> None:
     lsr = params.lsr
     parts = params.parts
     figures = []
-    if lsr.queries != "lm" and parts.answered and params.popqa.train_share > 0:
+    learnt_sets = catalogue.with_train_split(parts.answered)
+    if lsr.queries != "lm" and learnt_sets and params.popqa.train_share > 0:
         figures.append("recall_at_1")
     if lsr.queries != "qa" and parts.scored and _has_validation(parts.scored[0], params):
         figures.append("bits_per_byte")

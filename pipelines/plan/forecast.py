@@ -146,10 +146,8 @@ def _all_work(
         yield _reranker_work(params, name, models["reranker"].size)
     scores = token_counts.count_scores(params)
     for name in params.lms:
-        max_tokens = model_sizes.max_tokens(models, name)
-        benchmarks = token_counts.count_benchmarks(params, max_tokens)
         answers = token_counts.count_answers(params, params.lm[name])
-        for reading in (answers, scores, benchmarks):
+        for reading in (answers, scores):
             if reading.prompts:
                 label = f"{name}: {reading.work}"
                 yield _lm_work(params, models, name, reading, _all_threads(params), label)
@@ -205,8 +203,11 @@ def _retriever_work(
 
 
 def _reranker_work(params: Params, name: str, size: Size | None) -> Work:
-    questions = len(params.parts.answered) * params.answer.max_questions
-    pairs = questions * len(params.lms) * params.reranker.candidates
+    questions = 0
+    for dataset in params.parts.answered:
+        for lm in params.lms:
+            questions += params.answer.of(dataset, params.lm[lm]).max_questions
+    pairs = questions * params.reranker.candidates
     tokens = pairs * (QUESTION_TOKENS + params.chunk.tokens)
     threads = params.compute.threads
     rate = speed.tokens_per_second(size, "indexes", threads, params.compute, "fp32")

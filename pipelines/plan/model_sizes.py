@@ -160,14 +160,6 @@ def size_by_profile(
     return None
 
 
-def max_tokens(models: Mapping[str, Model], lm: str) -> int | None:
-    """How many tokens a language model reads at once; None where that is unknown."""
-    model = models.get(f"lm.{lm}")
-    if model is None or model.size is None:
-        return None
-    return model.size.max_tokens
-
-
 def count_download(models: Mapping[str, Model]) -> int:
     """Bytes of weights to download; a model that two places of params.yaml name counts once."""
     downloads = {}

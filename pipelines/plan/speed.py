@@ -26,7 +26,6 @@ GPU_SHARES = {
     "indexes": (0.24, 0.24),  # documents of 125 tokens
     "training": (0.20, 0.20),  # LSR's steps of 16 queries with 20 documents
     "answers": (0.08, 0.20),  # 15 demonstrations, without passages
-    "benchmarks": (0.14, 0.32),  # answers, 15 demonstrations with passages
     "scores": (0.47, 0.65),
     "LSR": (0.47, 0.65),  # scores too
 }

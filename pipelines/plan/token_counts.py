@@ -1,17 +1,17 @@
-"""How many tokens the language models of a run read, by the params alone: answers, scores,
-benchmarks and LSR.
+"""How many tokens the language models of a run read, by the params alone: answers, scores
+and LSR.
 
 All counts are upper bounds, as work that an earlier run kept is not done again.
 """
 
 from dataclasses import dataclass
 
+from pipelines import catalogue
 from pipelines.methods import ENSEMBLES, Method
-from pipelines.params.params import LM, Params
+from pipelines.params.params import LM, Answer, Params
 
 QUESTION_TOKENS = 24  # tokens of a question and its answer
-MMLU_QUESTION_TOKENS = 120  # tokens of an MMLU question with its options
-MMLU_QUESTIONS = 14_042  # questions of MMLU's test set
+OPTIONS_TOKENS = 120  # tokens of a question with its options
 VALIDATION_DOCUMENTS = 10  # documents that the language model reads for a validation query of LSR
 
 
@@ -36,35 +36,39 @@ class Tuning:
 
 def count_answers(params: Params, lm: LM) -> Reading:
     """All answers of a language model to the question sets of a run, by all of its methods."""
-    questions = len(params.parts.answered) * params.answer.max_questions
     answers = Reading("answers", prompts=0, sent_tokens=0, read_tokens=0)
-    for way in params.ways:
-        method = Method.of_name(way)
-        question = _reading_of_question(params, lm, method)
-        answers.prompts += questions * question.prompts
-        answers.sent_tokens += questions * question.sent_tokens
-        answers.read_tokens += questions * question.read_tokens
+    for dataset in params.parts.answered:
+        for way in params.ways:
+            answer = params.answer.of(dataset, lm)
+            question = _reading_of_question(params, lm, dataset, answer, Method.of_name(way))
+            answers.prompts += answer.max_questions * question.prompts
+            answers.sent_tokens += answer.max_questions * question.sent_tokens
+            answers.read_tokens += answer.max_questions * question.read_tokens
     return answers
 
 
-def _reading_of_question(params: Params, lm: LM, method: Method) -> Reading:
+def _reading_of_question(
+    params: Params, lm: LM, dataset: str, answer: Answer, method: Method
+) -> Reading:
     """What a question takes by a method.
 
     GenRead asks twice, for the passage and for the answer, and shows all questions the same
     demonstrations. REPLUG shows the demonstrations before each document of a question. A local
     model reads such a common beginning once.
     """
-    answer = params.answer.of(lm)
+    question_tokens = QUESTION_TOKENS
+    if catalogue.DATASETS[dataset].protocol.answer == "letter":
+        question_tokens = OPTIONS_TOKENS
     document_tokens = params.chunk.tokens
-    shots_tokens = answer.n_shots * QUESTION_TOKENS
+    shots_tokens = answer.n_shots * question_tokens
     shots_with_passage = answer.n_shots if answer.shot_passages else 0
 
     if method.kind == "closed_book":
-        tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens
+        tokens = shots_tokens + question_tokens + answer.new_tokens
         return Reading(method.kind, 1, tokens, tokens)
 
     if method.kind == "genread":
-        written_tokens = QUESTION_TOKENS + answer.passage_tokens
+        written_tokens = question_tokens + answer.passage_tokens
         read_tokens = 2 * written_tokens + answer.new_tokens
         shared_tokens = shots_tokens + shots_with_passage * answer.passage_tokens
         sent_tokens = shared_tokens + 2 * (written_tokens + answer.new_tokens)
@@ -73,7 +77,7 @@ def _reading_of_question(params: Params, lm: LM, method: Method) -> Reading:
     if method.kind in ENSEMBLES:
         documents = params.replug.top_k
         shared_tokens = shots_tokens + shots_with_passage * document_tokens
-        own_tokens = QUESTION_TOKENS + document_tokens
+        own_tokens = question_tokens + document_tokens
         mixes_by_token = bool(lm.http and lm.http.tokenizer and not params.replug.vote)
         prompts = documents * answer.new_tokens if mixes_by_token else documents
         new_tokens = documents * answer.new_tokens
@@ -81,8 +85,8 @@ def _reading_of_question(params: Params, lm: LM, method: Method) -> Reading:
         read_tokens = shared_tokens + documents * own_tokens + new_tokens
         return Reading(method.kind, prompts, sent_tokens, read_tokens)
 
-    passages = (shots_with_passage + 1) * answer.passages
-    tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens + passages * document_tokens
+    passages = shots_with_passage + answer.passages
+    tokens = shots_tokens + question_tokens + answer.new_tokens + passages * document_tokens
     return Reading(method.kind, 1, tokens, tokens)
 
 
@@ -112,43 +116,6 @@ def count_scores(params: Params) -> Reading:
 
     corpora = len(parts.scored)
     return Reading("scores", corpora * prompts, corpora * tokens, corpora * tokens)
-
-
-def count_benchmarks(params: Params, max_tokens: int | None = None) -> Reading:
-    """The benchmarks' questions: closed-book, by ensembles, and with all documents in one prompt.
-
-    There are two ensembles where the main retriever is tuned too. A benchmark is left out if the
-    documents of a prompt alone do not fit a language model that reads `max_tokens` tokens at once;
-    None: it reads any number.
-    """
-    tasks = params.tasks
-    documents = params.replug.top_k
-    document_tokens = params.chunk.tokens
-    ensembles = len(params.retrievers[:1])
-    if params.retrievers[:1] and params.retrievers[0] in params.parts.tuned:
-        ensembles += 1
-    prompts_of_question = 1 + documents * ensembles
-    concatenated_tokens = 0
-    if tasks.concatenated:
-        prompts_of_question += 1
-        concatenated_tokens = (documents - 1) * document_tokens
-
-    prompts = 0
-    tokens = 0
-    for task in params.parts.benchmarks:
-        questions = tasks.max_questions
-        shots = tasks.qa_shots
-        question_tokens = QUESTION_TOKENS
-        if task == "mmlu":
-            questions = min(questions, MMLU_QUESTIONS)
-            shots = tasks.mmlu_shots
-            question_tokens = MMLU_QUESTION_TOKENS
-        if max_tokens is not None and max_tokens < (shots + 1) * document_tokens:
-            continue
-        prompt_tokens = (shots + 1) * (question_tokens + document_tokens) + tasks.new_tokens
-        prompts += questions * prompts_of_question
-        tokens += questions * (prompts_of_question * prompt_tokens + concatenated_tokens)
-    return Reading("benchmarks", prompts, tokens, tokens)
 
 
 def count_tuning(params: Params) -> Tuning:
@@ -185,7 +152,8 @@ def count_tuning(params: Params) -> Tuning:
     tokens += validation_prompts * (document_tokens + context_tokens + continuation_tokens)
     if lsr.likelihood == "answer_right":
         tokens += (documents_read + read_alone) * params.answer.new_tokens
-    n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
+    dataset = next(iter(params.parts.answered), "")
+    n_shots = lsr.shots(params.answer, dataset, params.lm[lsr.lm])
     shots_tokens = round(qa_share * n_shots * (document_tokens + QUESTION_TOKENS))
     with_shots = documents_read + read_alone
     with_own_shots = documents_read // lsr.top_k + read_alone

@@ -53,6 +53,14 @@ def link(
     choose_mentions(db)
 
 
+def link_nothing(db: duckdb.DuckDBPyConnection) -> None:
+    """Create table mentions as `link` does, without any entity."""
+    db.execute(
+        """CREATE TEMP TABLE mentions (question_id VARCHAR, first BIGINT, last BIGINT,
+            mention VARCHAR, qid VARCHAR, wiki_title VARCHAR, popularity BIGINT)"""
+    )
+
+
 def read_running_text(files: Sequence[Path], megabytes: int, seed: int) -> Iterator[str]:
     """Yield the texts of a sample of files in C4's layout; bad lines, which the stage
     `term_frequency` counts for a run's C4, are left out.

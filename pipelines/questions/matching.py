@@ -1,5 +1,6 @@
-"""Whether an answer is right: PopQA's substring match, its variant by whole words, and what other
-systems report, SQuAD's exact match and token F1; and whether it names nothing at all (PopQA, 3.2).
+"""Whether an answer is right: PopQA's substring match, its variant by whole words, the letter of an
+option, and what other systems report, SQuAD's exact match and token F1; and whether it names
+nothing at all (PopQA, 3.2).
 """
 
 import re
@@ -15,6 +16,8 @@ from pipelines.language.language import ENGLISH, Language
 # Each method's answers to PopQA are compared with the same 54,522 gold answers.
 TEXTS_KEPT = 131_072
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+LETTERS = "ABCD"  # of the options
+_LETTER = re.compile(rf"\b[{LETTERS}]\b")
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
@@ -83,6 +86,34 @@ def exact(prediction: str, answers: Sequence[str], language: Language = ENGLISH)
     """
     normal = squad_form(prediction, language)
     return any(normal == squad_form(answer, language) for answer in answers)
+
+
+def exact_answer(prediction: str, answers: Sequence[str]) -> bool:
+    """What a prediction says behind "answer is", or all of it, is an `exact` match, as REPLUG's
+    authors judge Natural Questions and TriviaQA.
+    """
+    return exact(prediction.rpartition("answer is ")[2], answers)
+
+
+def letter(prediction: str, answers: Sequence[str]) -> bool:
+    """The first letter of an option that stands alone, as "B", "(B)" or "The answer is B.", is a
+    gold answer.
+    """
+    return letter_of(prediction) in answers
+
+
+def letter_of(text: str) -> str:
+    """The first of the letters A to D that stands alone in a text, "" if none does."""
+    match = _LETTER.search(text)
+    return match[0] if match else ""
+
+
+# catalogue.Protocol's `answer` -> the rule
+RULES = {
+    "substring": substring,
+    "exact": exact_answer,
+    "letter": letter,
+}
 
 
 def token_f1(prediction: str, answers: Sequence[str], language: Language = ENGLISH) -> float:

@@ -5,7 +5,7 @@ again.
 """
 
 from pipelines.params.param_types import Section
-from pipelines.params.params import C4, Compute, Ingest, PopQA, Popularity
+from pipelines.params.params import C4, Compute, Ingest, Parts, PopQA, Popularity
 
 
 class Settings(Section):
@@ -16,5 +16,6 @@ class Settings(Section):
     compute: Compute
     ingest: Ingest
     popularity: Popularity
+    parts: Parts
     popqa: PopQA
     c4: C4

@@ -237,12 +237,9 @@ class Run:
         return value
 
     def _questions_asked(self, name: str, lm: str) -> int | None:
-        """How many questions of a set or a benchmark a language model was asked."""
+        """How many questions of a set a language model was asked."""
         for row in self.figures.table("accuracy"):
             if (row["dataset"], row["lm"]) == (name, lm):
-                return row["questions"]
-        for row in self.figures.table("tasks"):
-            if (row["task"], row["lm"], row["category"]) == (name, lm, "all"):
                 return row["questions"]
         return None
 

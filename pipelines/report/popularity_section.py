@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from pipelines.catalogue import names
-from pipelines.evaluation.tables import popularity_of
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
 from pipelines.report.run_tables import Tables
 from pipelines.storage import database
 
-COUNTS = """SELECT count({column}) AS known, count(*) - count({column}) AS unknown,
-    quantile_cont({column}, 0.1) AS "10 %", quantile_cont({column}, 0.5) AS "median",
-    quantile_cont({column}, 0.9) AS "90 %" FROM questions"""
+COUNTS = """SELECT count(s_pop) AS known, count(*) - count(s_pop) AS unknown,
+    quantile_cont(s_pop, 0.1) AS "10 %", quantile_cont(s_pop, 0.5) AS "median",
+    quantile_cont(s_pop, 0.9) AS "90 %" FROM questions"""
+LINKED = ("nq", "triviaqa")  # their questions' entities are found by names
 
 
 def section(tables: Tables) -> Section:
@@ -70,8 +69,8 @@ def _sets(tables: Tables) -> list[Row]:
     """How many popularities of each question set are known, and their quantiles; sets with some."""
     sets = []
     for dataset in tables.settings.parts.question_sets:
-        path, column = popularity_of(tables.data, dataset)
-        counts = database.ask(COUNTS.format(column=column), questions=path).to_arrow_table()
+        path = tables.data / f"questions/{dataset}/{dataset}.parquet"
+        counts = database.ask(COUNTS, questions=path).to_arrow_table()
         sets.append({"dataset": dataset} | counts.to_pylist()[0])
     return [row for row in sets if row["known"]]
 
@@ -103,7 +102,7 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
 
 def _without_c4(tables: Tables, sets: Sequence[Row]) -> str:
     has_c4 = any(row["dataset"] == "c4" for row in tables.manifest)
-    linked = [label(row["dataset"]) for row in sets if row["dataset"] in names("benchmark")]
+    linked = [label(row["dataset"]) for row in sets if row["dataset"] in LINKED]
     if has_c4 or not linked:
         return ""
     return (

@@ -95,13 +95,9 @@ def _documents(tables: Tables) -> dict[str, int]:
 
 
 def _rejects(tables: Tables) -> list[Row]:
-    """Rejected rows by the stage's folder and the reason, of every rejects.parquet.
-
-    A benchmark's rows are the same whatever model it asks, so those of the main one are counted.
-    """
-    lm = next(iter(tables.settings.lms), "")
+    """Rejected rows by the stage's folder and the reason, of every rejects.parquet."""
     paths: set[Path] = set()
-    for depth in ("*", "*/*", f"tasks/*/{lm}"):
+    for depth in ("*", "*/*"):
         paths.update(tables.data.glob(f"{depth}/rejects.parquet"))
 
     rows = []
@@ -155,7 +151,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "month of the page views", settings.popularity.month
     if lms and parts.answered:
         yield from _settings_of_answers(settings)
-    if lms and (parts.scored or parts.benchmarks or _has_ensembles(settings)):
+    if lms and (parts.scored or _has_ensembles(settings)):
         yield "documents in the ensemble (k)", settings.replug.top_k
         yield "temperature of lambda", settings.replug.temperature
         yield "mixture", settings.replug.mixture
@@ -166,9 +162,14 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
 
 
 def _settings_of_answers(settings: Settings) -> Iterator[tuple[str, Any]]:
-    shots = {name: settings.answer.of(settings.lm[name]).n_shots for name in settings.lms}
-    most = settings.answer.max_questions
-    yield "questions asked of each set, at most (answer.max_questions)", most
+    most: dict[str, int] = {}
+    shots: dict[str, int] = {}
+    for dataset in settings.parts.answered:
+        for name in settings.lms:
+            answer = settings.answer.of(dataset, settings.lm[name])
+            most[label(dataset)] = answer.max_questions
+            shots[f"{name} on {label(dataset)}"] = answer.n_shots
+    yield "questions asked of each set, at most (answer.max_questions)", _each(most)
     yield "demonstrations in a question's prompt", _each(shots)
     if settings.parts.corpora:
         yield "passages in a question's prompt (answer.passages)", settings.answer.passages

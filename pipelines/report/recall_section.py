@@ -66,7 +66,7 @@ def section(tables: Tables) -> Section:
 def _heads() -> dict[str, str]:
     """The columns of the table `retrievers` and their heads."""
     heads = {"retriever": "retriever", "bits_per_byte": "bits per byte", "saved": "saved, %"}
-    for dataset in catalogue.names("answered"):
+    for dataset in catalogue.names("questions"):
         for name, words in MEASURES.items():
             heads[f"{dataset}_{name}"] = f"{label(dataset)}, {words}"
     for k in (1, 10):

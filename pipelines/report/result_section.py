@@ -5,7 +5,7 @@ from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.thresholds import advice, saved_retrievals
 from pipelines.pages.values import alone, in_percent, label, points
-from pipelines.report import adaptive_metrics, replug_section, tasks_section
+from pipelines.report import adaptive_metrics, replug_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
 from pipelines.report.run_tables import Tables
 
@@ -75,8 +75,7 @@ def main_shares(tables: Tables) -> list[Row]:
     """Accuracy without retrieved text, always with it, and with it below popularity thresholds.
 
     They are those of the method with the highest adaptive accuracy. Where no thresholds were
-    fitted, they are those of the first method and of the best other one, on the first question set
-    or else on the first benchmark.
+    fitted, they are those of the first method and of the best other one, on the first question set.
     """
     best = adaptive_metrics.best_policy(tables)
     if best is None:
@@ -95,9 +94,6 @@ def _first_and_best(tables: Tables) -> list[Row]:
     rows = []
     for row in tables.answered("accuracy"):
         rows.append({**row, "accuracy": row["substring"], "of": row["dataset"]})
-    if not rows:
-        solved = [row for row in tasks_section.solved(tables) if row["category"] == "all"]
-        rows = [{**row, "of": row["task"]} for row in solved]
 
     of_first = []
     for row in rows:
@@ -187,6 +183,6 @@ def _papers(tables: Tables) -> list[Link]:
     links = []
     if tables.answered_sets:
         links.append(Link(POPQA, "https://arxiv.org/abs/2212.10511"))
-    if parts.scored or parts.benchmarks or "replug" in tables.settings.ways:
+    if parts.scored or "replug" in tables.settings.ways:
         links.append(Link(REPLUG, "https://arxiv.org/abs/2301.12652"))
     return links

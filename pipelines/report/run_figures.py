@@ -85,9 +85,11 @@ class RunFigures:
         return Interval(value, value - down, value + up)
 
     def relative_gain(self, find: dict[str, Any], lm: str) -> Interval:
-        """What a method gains on a benchmark, in % of the closed-book accuracy."""
-        gain = self.mean(find | {"value": "gain"}, lm)
-        closed_book = self.mean(find | {"value": "accuracy", "method": "closed_book"}, lm)
+        """What a method gains on a question set, in % of the closed-book accuracy."""
+        against = {"against_lm": lm, "against": "closed_book", "value": "gain"}
+        gain = self.mean(find | against, lm)
+        accuracy = {"table": "accuracy", "value": "substring", "method": "closed_book"}
+        closed_book = self.mean(find | accuracy, lm)
         return gain.times(100 / closed_book.value) if closed_book.value > 0 else NOTHING
 
     def perplexity_saved(self, find: dict[str, Any], lm: str) -> Interval:

@@ -24,7 +24,6 @@ from pipelines.report import (
     replug_section,
     report_pages,
     result_section,
-    tasks_section,
     training_section,
 )
 from pipelines.report.findings import findings
@@ -64,12 +63,11 @@ SECTIONS = (
     rarity_section.section,
     copying_section.section,
     training_section.section,
-    tasks_section.section,
     provenance_section.section,
 )
 # ids of the sections of the first page; all others are details
 FIRST_PAGE = ("result", "accuracy", "effect", "adaptive", "provenance")
-FIRST_PAGE_WITHOUT_ANSWERS = ("result", "replug", "tasks", "provenance")
+FIRST_PAGE_WITHOUT_ANSWERS = ("result", "replug", "provenance")
 
 
 def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) -> stage.Metrics:

@@ -1,5 +1,5 @@
 """The tables of answers and of what is learnt from them: data/predictions, data/passages,
-data/adaptive, data/tasks and data/check.
+data/adaptive and data/check.
 """
 
 import pyarrow as pa
@@ -204,47 +204,6 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
     ],
 )
 
-TASKS = Table(
-    "tasks/<benchmark>/<lm>/predictions.parquet",
-    """\
-A language model's answers to MMLU, Natural Questions or TriviaQA; ordered by method and
-question_id.""",
-    [
-        Column("task", pa.string(), "mmlu, nq or triviaqa"),
-        Column(
-            "method",
-            pa.string(),
-            "closed_book; an ensemble over the documents of the untuned retriever (replug) or of "
-            "the tuned one (replug_lsr); with `tasks.concatenated`, the untuned retriever's "
-            "documents in one prompt (dense), without the questions for which that is too long",
-        ),
-        Column(
-            "question_id",
-            pa.string(),
-            "file and row in the source; MMLU: subject, split and place among the subject's "
-            "rows, the same in every layout",
-        ),
-        Column("subject", pa.string(), "MMLU's; null in other benchmarks"),
-        Column(
-            "category",
-            pa.string(),
-            "MMLU's. Other benchmarks: in training set, or not in training set; null without "
-            "training files",
-        ),
-        Column(
-            "prediction",
-            pa.string(),
-            "MMLU: the letter, empty if a server shows none of the four; else the generated answer",
-        ),
-        Column("answers", pa.list_(pa.string()), "MMLU: the letter; else the accepted answers"),
-        Column(
-            "correct",
-            pa.bool_(),
-            "MMLU: the right letter; else equal to an accepted answer after normalisation",
-        ),
-    ],
-)
-
 MEASURES = Table(
     "check/measures.parquet",
     """\
@@ -277,4 +236,4 @@ the catalogue: a row for each value.""",
     ],
 )
 
-TABLES = (PREDICTIONS, GIVEN_PASSAGES, THRESHOLDS, TASKS, MEASURES)
+TABLES = (PREDICTIONS, GIVEN_PASSAGES, THRESHOLDS, MEASURES)

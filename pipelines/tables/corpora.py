@@ -104,7 +104,6 @@ REJECTS = Table(
         "knowledge/term_frequency/rejects.parquet",
         "questions/<set>/rejects.parquet",
         "corpus/<name>/rejects.parquet",
-        "tasks/<benchmark>/<lm>/rejects.parquet",
         "recall/<set>/rejects.parquet",
     ],
 )

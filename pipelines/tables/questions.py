@@ -117,29 +117,62 @@ name has the question's relation there. `link` has one of these words:
     ],
 )
 
-NAMED_ENTITIES = Table(
-    "questions/nq/popularity.parquet",
+NATURAL_QUESTIONS = Table(
+    "questions/nq/nq.parquet",
     """\
-The entities that Natural Questions and TriviaQA ask about: a row for each question, with the least
-viewed of the entities that it names. A question that names no entity has no row. Names are labels,
-aliases, page titles and titles of redirects. C4 tells names from everyday words; without C4, each
-word that is also a name counts, such as "was", a novel.""",
+Questions that are not made of triples. Of Natural Questions and TriviaQA, `s_pop` is of the least
+viewed of the entities that a question names. Names are labels, aliases, page titles and titles of
+redirects. C4 tells names from everyday words; without C4, each word that is also a name counts,
+such as "was", a novel. A run without triples links no question.""",
     [
-        Column("question_id", pa.string(), "file and row in the source"),
         Column(
-            "mention",
+            "question_id",
             pa.string(),
-            "the words of the question that name the entity, in lower case, without accents",
+            "file and row in the source; MMLU: subject, split and place among the subject's "
+            "rows, the same in every layout",
         ),
-        Column("qid", pa.string(), "Wikidata id"),
-        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
         Column(
-            "popularity",
+            "relation",
+            pa.string(),
+            "MMLU's subject, whose demonstrations are shown; empty in the other sets",
+        ),
+        Column(
+            "subj",
+            pa.string(),
+            "the words of the question that name the entity, in lower case, without accents; "
+            "null if it is linked to none",
+        ),
+        Column("s_uri", pa.string(), "Wikidata address; null if not linked"),
+        Column("s_wiki_title", pa.string(), "title of the Wikipedia article; null if not linked"),
+        Column(
+            "s_pop",
             pa.int64(),
-            "page views of the article in `popularity.month`; null if not known",
+            "page views of the article in `popularity.month`; null if not linked or not known",
+        ),
+        Column("question", pa.string(), "the question; MMLU: with its four options, a line each"),
+        Column("possible_answers", TEXTS, "the accepted answers; MMLU: the letter"),
+        Column("split", pa.string(), "test"),
+        Column(
+            "category",
+            pa.string(),
+            "accuracy is also told by it. MMLU's. Other sets: in training set, or not in training "
+            "set; null without training files",
         ),
     ],
-    also=["questions/triviaqa/popularity.parquet"],
+    also=["questions/triviaqa/triviaqa.parquet", "questions/mmlu/mmlu.parquet"],
+)
+
+DEMONSTRATIONS = Table(
+    "questions/<set>/demonstrations.parquet",
+    """\
+The demonstrations of MMLU (its dev split), Natural Questions and TriviaQA (their training files, in
+a drawn order). The first `answer.n_shots` of a question's relation are shown.""",
+    [
+        Column("question_id", pa.string(), "file and row in the source, or as in MMLU's questions"),
+        Column("relation", pa.string(), "the relation of the questions that it is shown before"),
+        Column("question", pa.string(), "as in the question set"),
+        Column("possible_answers", TEXTS, "all right answers; the first is shown"),
+    ],
 )
 
 DIFFERENCE = Table(
@@ -181,4 +214,11 @@ three columns.""",
     ],
 )
 
-TABLES = (POPQA, ENTITYQUESTIONS, QUESTIONS, NAMED_ENTITIES, DIFFERENCE)
+TABLES = (
+    POPQA,
+    ENTITYQUESTIONS,
+    NATURAL_QUESTIONS,
+    QUESTIONS,
+    DEMONSTRATIONS,
+    DIFFERENCE,
+)

@@ -59,10 +59,9 @@ def find(texts):
         )
         rows.append([list(column) for column in zip(*two, strict=True)])
     ids, titles, found = zip(*rows, strict=True)
-    nothing = [0] * len(rows)
-    return pa.table(
-        [found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing], schema=passages.SCHEMA
-    )
+    nothing, best = [0] * len(rows), [first for first, _ in found]
+    columns = [found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing, best]
+    return pa.table(columns, schema=passages.SCHEMA)
 
 
 def top(texts):

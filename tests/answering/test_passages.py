@@ -36,11 +36,9 @@ def find(tmp_path):
     retriever = SimpleNamespace(search=lambda texts, k: (POSITIONS[:, :k], SIMILARITIES[:, :k]))
 
     def find(k, together, template="{text}"):
-        return (
-            passages.retrieved(retriever, path, k, template, together=together)
-            .find(["a?", "b?"])
-            .to_pydict()
-        )
+        between = "\n\n" if together else None
+        source = passages.retrieved(retriever, path, k, template, between=between)
+        return source.find(["a?", "b?"]).to_pydict()
 
     return find
 
@@ -48,6 +46,7 @@ def find(tmp_path):
 def test_documents_together_go_by_the_best(find):
     found = find(3, True)
     assert found["texts"] == [["two\n\nzero\n\none"], ["one"]]
+    assert found["best"] == ["two", "one"]
     assert (found["doc_ids"], found["titles"]) == ([["dtwo"], ["done"]], [["Two"], ["One"]])
     assert found["similarities"] == [[3.0], [0.5]]
 
@@ -92,9 +91,9 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     )
     encoder = model and Encoder.open(model, chosen.retriever["dense"], chosen.compute)
     retriever = Dense(folder, docs, model, encoder, chosen.compute) if model else BM25(folder, docs)
-    expected = passages.retrieved(
-        retriever, docs, k, chosen.answer.passage, together=method == index
-    ).find(texts)
+    between = "\n\n" if method == index else None
+    source = passages.retrieved(retriever, docs, k, chosen.answer.passage, between=between)
+    expected = source.find(texts)
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 
 
@@ -114,10 +113,9 @@ def test_each_question_is_searched_once_whatever_the_order_asked():
 
     def find(texts):
         searched.extend(texts)
-        return pa.table(
-            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 2],
-            schema=passages.SCHEMA,
-        )
+        one, unknown, nothing = [[text] for text in texts], [[None]] * len(texts), [0] * len(texts)
+        columns = [one, *[unknown] * 3, nothing, nothing, texts]
+        return pa.table(columns, schema=passages.SCHEMA)
 
     texts = {7: "seven", 2: "two", 5: "five"}
     lookup = passages.Lookup(passages.Source(find, 2, written=False), texts, "passages", "k")

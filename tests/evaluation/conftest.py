@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import answer_tables
-import benchmark_files
 import numpy as np
 import pytest
 
@@ -34,8 +33,3 @@ def files(tmp_path) -> dict[str, Path]:
 def answers(files) -> answer_sets.Answers:
     questions = files["dense"].with_name("questions.parquet")
     return answer_sets.read_answered(questions, files, seed=0, resamples=100)
-
-
-@pytest.fixture
-def raw(tmp_path) -> Path:
-    return benchmark_files.write(tmp_path / "raw")

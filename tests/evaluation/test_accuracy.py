@@ -77,7 +77,7 @@ def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
     nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(
         ("named", *accuracy.GUESSED[1:3]), np.zeros(N)
     )
-    return accuracy.by_group(answers, Guesses(**nothing | guesses))
+    return accuracy.by_group(answers, Guesses(**nothing | guesses), {})
 
 
 def test_accuracy_without_guessable_questions_is_shown(

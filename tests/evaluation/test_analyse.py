@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import answer_tables
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import small_results
@@ -18,10 +17,10 @@ from pipelines.storage.atomic import write_json
 from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
-UNLINKED = ("test/x", "test/y", "test/z")
 PARAMS = copy.copy(small_results.SETTINGS)
 PARAMS.report = SimpleNamespace(bootstrap=50)
-PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
+ANSWERED = ["popqa", "entityquestions", "mmlu"]
+PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": [], "answered": ANSWERED})
 
 
 def figure(value: float) -> dict:
@@ -37,13 +36,9 @@ def write_data(data: Path) -> None:
     number, questions = np.arange(N), data / "questions"
     popqa, popularity = questions / "popqa/popqa.parquet", [*range(1, N + 1)]
     answer_tables.write_questions(popqa, popularity, [f"P{i % 3}" for i in number])
-    for name in ("entityquestions/entityquestions", "nq/questions"):
-        answer_tables.write_questions(questions / f"{name}.parquet", [], [])
-    ids = [f"test/{i:03}" for i in number]
-    entities = {"question_id": ids, "qid": [f"Q{i}" for i in number], "popularity": popularity}
-    pq.write_table(pa.table(entities), questions / "nq/popularity.parquet")
-    for lm in ("tiny", "big"):
-        write_benchmark(data / f"tasks/nq/{lm}/predictions.parquet", ids)
+    answer_tables.write_questions(questions / "entityquestions/entityquestions.parquet", [], [])
+    answer_tables.write_questions(questions / "nq/nq.parquet", popularity, ["" for _ in number])
+    write_mmlu(data)
     own = data / "predictions/popqa"
     for lm, methods in {
         "tiny": ("closed_book", "dense", "genread"),
@@ -71,28 +66,17 @@ def write_data(data: Path) -> None:
         "queries": 3,
     }
     write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
-    solved = {
-        "accuracy": figure(0.5),
-        "questions": 9,
-        "gain": figure(0.1),
-        "categories": {},
-        "answered_by": "vote",
-    }
-    solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
-    for lm in ("big", "gone", "tiny"):
-        write_json(data / f"metrics/tasks_mmlu_{lm}.json", {"replug": solved, "rejects": {}})
 
 
-def write_benchmark(path: Path, ids: list[str]) -> None:
-    """Answers to NQ, right about the popular half without retrieval and about the other half with
-    it; one method lacks a question, and the entities of UNLINKED are not known."""
-    rows = []
-    for method, knows_popular in (("closed_book", True), ("replug", False)):
-        for number, question in enumerate([*ids, *UNLINKED]):
-            right = (number >= N // 2) == knows_popular
-            rows.append({"method": method, "question_id": question, "correct": right})
-    path.parent.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows[:-1]), path)
+def write_mmlu(data: Path) -> None:
+    """Questions with letters for answers, in two categories, of which one is known."""
+    path = data / "questions/mmlu/mmlu.parquet"
+    answer_tables.write_questions(path, [None] * N, ["virology"] * N)
+    categories = ["STEM" if i < N // 4 else "other" for i in range(N)[::-1]]
+    pq.write_table(pq.read_table(path).append_column("category", [categories]), path)
+    for method in ("closed_book", "replug"):
+        right = np.arange(N) >= (N // 8 if method == "replug" else N // 4)
+        answer_tables.write_answers(data / f"predictions/mmlu/tiny/{method}.parquet", right)
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +175,6 @@ def test_figures_of_other_stages_become_rows(made):
         if row["k"] == 10
     }
     assert saved == {"tiny": 20, "big": 20}
-    solved = tables.read_analyses(made[0], "tasks")
-    figures = [
-        (row["category"], row["questions"], row["accuracy"].value, row["gain"].value)
-        for row in solved
-    ]
-    assert figures == [("all", 9, 0.5, 0.1), ("STEM", 4, 0.4, 0.2)] * 2
-    assert [(row["lm"], row["answered_by"]) for row in solved] == [("tiny", "vote")] * 2 + [
-        ("big", "vote")
-    ] * 2
     dense = {row["retriever"]: row for row in tables.read_analyses(made[0], "retrievers")}["dense"]
     assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (
         0.8,
@@ -214,32 +189,17 @@ def test_figures_of_other_stages_become_rows(made):
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
 
-def test_a_benchmarks_accuracy_follows_popularity(made):
-    rows = tables.read_analyses(made[0], "tasks_by_popularity")
-    assert {(row["task"], row["lm"]) for row in rows} == {("nq", "tiny"), ("nq", "big")}
-    of_tiny = [row for row in rows if row["lm"] == "tiny"]
-    accuracies = {"closed_book": [0] * 5 + [1] * 5, "replug": [1] * 5 + [0] * 5}
-    for method, expected in accuracies.items():
-        deciles = [row for row in of_tiny if row["method"] == method]
-        assert [row["accuracy"].value for row in deciles] == expected
-        assert sum(row["questions"] for row in deciles) == N
-    assert [row["gain"].value for row in of_tiny[10:]] == [1] * 5 + [-1] * 5
-
-
-def test_a_benchmarks_questions_have_one_threshold(made):
-    rows = tables.read_analyses(made[0], "tasks_thresholds")
-    without, ensemble = rows[:2]
-    assert [row["method"] for row in rows] == ["closed_book", "replug"] * 2
-    # the question that one method did not answer is not counted
-    assert (without["questions"], without["not_known"]) == (N, len(UNLINKED) - 1)
-    assert without["correlation"].low > 0 > ensemble["correlation"].high
-    assert without["threshold"] == without["adaptive"] == NOTHING
-    assert ensemble["threshold"].value == pytest.approx(N // 2 + 1, abs=10)
-    assert ensemble["adaptive"].value > 0.95
-    assert ensemble["always"].value == pytest.approx(0.5, abs=0.01)
-    assert ensemble["never"].value == pytest.approx(0.5, abs=0.01)
-    assert (ensemble["policy"], ensemble["oracle"].value) == ("thresholds", 1)
-    assert ensemble["tail_less_head"].value == pytest.approx(1.67, abs=0.01)
+def test_accuracy_is_told_by_the_question_sets_own_categories(made):
+    """Nothing is guessed from questions that have the options in them."""
+    rows = tables.read_analyses(made[0], "accuracy_by_group")
+    of_mmlu = [row for row in rows if row["dataset"] == "mmlu"]
+    shares = {(row["method"], row["group"]): row["substring"].value for row in of_mmlu}
+    assert {group for _, group in shares} >= {"STEM", "other"}
+    assert not {group for _, group in shares} & {"guessable", "names an answer", "usual answer"}
+    assert (shares["closed_book", "STEM"], shares["replug", "STEM"]) == (0, 0.5)
+    assert shares["closed_book", "other"] == shares["replug", "other"] == 1
+    guessed = {row["dataset"] for row in tables.read_analyses(made[0], "guessable")}
+    assert guessed == {"popqa"}
 
 
 def test_gains_are_over_a_models_own_closed_book_answers(made):

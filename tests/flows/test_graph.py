@@ -119,7 +119,7 @@ def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
     assert not needs["index@wikipedia-dense"] & {"train_lsr@dense", "base_lm@tiny"}
-    waiting = [name for name in needs if name.startswith(("evaluate_tasks", "answer"))]
+    waiting = [name for name in needs if name.startswith("answer")]
     started, long = set(needs) - set(waiting), ["answer@popqa-tiny", "answer@entityquestions-tiny"]
     assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == long
     after = [stage.name for stage in graph.ready(every, started | {*long}, [], compute(2))]
@@ -133,9 +133,7 @@ def test_a_part_is_its_stages_and_all_that_they_need(every):
         assert (len(chosen) == len(every)) == (part == "refresh")
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
     assert {"fetch", "chunk@pile", "index@pile-dense", "index_lsr@wikipedia-dense"} <= set(names)
-    assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(
-        names
-    )
+    assert not {"tune_thresholds@popularity", "answer@nq-tiny", "report"}.intersection(names)
     with pytest.raises(
         LongtailError, match=r"this run has no stage chunk; name its data under parts"
     ):

@@ -148,7 +148,7 @@ def test_questions_passages_and_models_are_enough(checkout):
         ["popularity"],
         [],
     )
-    assert (parts.knowledge, parts.scored, parts.benchmarks, parts.passages) == ([], [], [], [])
+    assert (parts.knowledge, parts.scored, parts.passages) == ([], [], [])
     text = Path("conf/profile/data.yaml").read_text()
     assert "# For a short run: " in text
     assert "replug_lsr" not in text
@@ -164,7 +164,8 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     gpt(checkout / "gpt2")
     said = write_profile.init(checkout, None)
     params = composed()
-    assert (params.parts.question_sets, params.parts.benchmarks) == (["popqa"], ["nq"])
+    assert params.parts.question_sets == params.parts.answered == ["popqa", "nq"]
+    assert params.answer.sets["nq"].n_shots == 0, "training files are not recognised"
     assert set(params.fetch.files) == {
         "popqa",
         "wikipedia",
@@ -187,9 +188,9 @@ def test_without_passages_answers_come_from_elsewhere(checkout):
     gpt(checkout / "gpt2")
     said = "\n".join(write_profile.init(checkout, None))
     params = composed()
-    assert (params.lms, params.parts.corpora, params.parts.answered) == ([], [], ["popqa"])
+    assert (params.lms, params.parts.corpora) == ([], [])
+    assert params.parts.answered == ["popqa", "nq"]
     assert "longtail imports" in said
-    assert "not used: nq: needs passages to answer from (wikipedia or pile)" in said
     write(Path("texts"), FILES["pile"])
     write_profile.init(Path("texts"), None)
     params = composed("texts")

@@ -7,9 +7,8 @@ import pytest
 import tiny_models
 from local_models import open_model
 
+from pipelines.answering import answer_letters
 from pipelines.errors import LongtailError
-from pipelines.evaluation import answer_letters
-from pipelines.evaluation.answer_letters import answer_by_letter
 from pipelines.lm import chat_template
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
@@ -87,6 +86,10 @@ def test_a_server_answers_in_chat_as_the_local_model_does(opened, server, here, 
     )
     assert all("stop" not in body and len(body["messages"]) == 1 for body in server.requests)
     assert lm.votes == logprobs
+
+
+def answer_by_letter(lm, prompts, weights) -> list[str]:
+    return [made.text for made in answer_letters.answer_by_letter(lm, prompts, weights)]
 
 
 def test_what_a_chat_can_not_do_is_said_before_any_work(opened, server):

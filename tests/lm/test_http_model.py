@@ -10,9 +10,8 @@ import yaml
 from completions_server import settings
 from http_faults import Fault
 
+from pipelines.answering import answer_letters
 from pipelines.errors import LongtailError
-from pipelines.evaluation import answer_letters
-from pipelines.evaluation.answer_letters import answer_by_letter
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.server_answers import Choice, LogProbs
@@ -85,6 +84,10 @@ def test_an_answer_that_begins_with_the_stop_is_asked_again(opened, server, loca
     assert sum("stop" not in body for body in server.requests[-2:]) == 1, (
         "one more request, of those that were empty"
     )
+
+
+def answer_by_letter(lm, prompts, weights) -> list[str]:
+    return [made.text for made in answer_letters.answer_by_letter(lm, prompts, weights)]
 
 
 def test_options_are_chosen_as_by_the_local_model(opened, local, server, monkeypatch):

@@ -5,12 +5,13 @@ counted, and never taken for an answer.
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_models
 from local_models import open_model
 
+from pipelines.answering.answer_letters import answer_by_letter
 from pipelines.errors import LongtailError
-from pipelines.evaluation.answer_letters import shows_letters
 from pipelines.lm.language_model import Prompt
 
 PROMPTS = [Prompt("Where?"), Prompt("Who?")]
@@ -151,7 +152,9 @@ def test_one_that_only_reasons_has_no_answer(tmp_path, capsys):
 
 def test_a_letter_is_not_read_from_reasoning(tmp_path):
     lm = open_model(tiny_models.saying(tmp_path, BEGIN, LOUD), chat=True)
-    assert not shows_letters(lm)
+    assert (lm.scores, lm.mixes) == (False, False)
+    (made,) = answer_by_letter(lm, PROMPTS[:1], np.zeros((1, 1)))
+    assert made.text == ""
 
 
 def test_a_text_outside_of_the_template_is_as_it_was(tmp_path):

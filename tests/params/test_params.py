@@ -126,7 +126,6 @@ NOTHING = {
         "scored",
         "tuned",
         "answered",
-        "benchmarks",
         "passages",
         "rules",
         "exposure",

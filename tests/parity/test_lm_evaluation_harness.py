@@ -16,9 +16,11 @@ Where the two differ, the difference is meant:
 import numpy as np
 import pytest
 
-from pipelines.evaluation import task_items
-from pipelines.evaluation.answer_letters import answer_by_letter
+from pipelines.answering.answer_letters import answer_by_letter
+from pipelines.answering.prompts import language_of, question_prompt
 from pipelines.lm.language_model import Prompt
+from pipelines.questions import mmlu
+from pipelines.questions.matching import LETTERS
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.sources.rejects import Rejects
 
@@ -122,31 +124,25 @@ def test_a_cut_inside_a_word_scores_the_continuation(smollm, harness, passages):
 
 def test_mmlus_choices_are_the_same(smollm, harness, real, passages):
     """Questions with a solved one before them; some with a passage."""
+    asked, solved = (mmlu.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev"))
     asked, solved = (
-        task_items.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev")
+        [row for name in SUBJECTS for row in rows if row["relation"] == name]
+        for rows in (asked, solved)
     )
-    asked, solved = (
-        [item for name in SUBJECTS for item in own if item.subject == name]
-        for own in (asked, solved)
-    )
-    questions = [next(item for item in asked if item.subject == name) for name in SUBJECTS] + asked[
-        1:4
-    ]
-    shots = [
-        [
-            task_items.demonstration(item, None)
-            for item in solved
-            if item.subject == question.subject
-        ][:1]
-        for question in questions
-    ]
-    documents = [[passages[i].text[:300] if i % 2 else None] for i in range(len(questions))]
-    prompts = task_items.prompts(questions, shots, documents)
-    letters = [f" {letter}" for letter in task_items.LETTERS]
+    first = [next(row for row in asked if row["relation"] == name) for name in SUBJECTS]
+    spoken = language_of("mmlu", "en")
+    prompts = []
+    for i, row in enumerate(first + asked[1:4]):
+        shot = next(other for other in solved if other["relation"] == row["relation"])
+        shots = [(shot["question"], shot["possible_answers"][0], None)]
+        passage = passages[i].text[:300] if i % 2 else None
+        prompts.append(question_prompt(row["question"], passage, shots, spoken))
+    letters = [f" {letter}" for letter in LETTERS]
     pairs = [(prompt.document + prompt.context, letter) for prompt in prompts for letter in letters]
     expected = theirs(harness, pairs).reshape(len(prompts), len(letters))
     log_probs = smollm.next_token(prompts)[:, [smollm.token_id(letter) for letter in letters]]
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
-    choices = answer_by_letter(smollm, prompts, np.zeros((len(prompts), 1)))
-    assert choices == [task_items.LETTERS[best] for best in expected.argmax(1)]
+    made = answer_by_letter(smollm, prompts, np.zeros((len(prompts), 1)))
+    choices = [generation.text for generation in made]
+    assert choices == [LETTERS[best] for best in expected.argmax(1)]
     assert len(set(choices)) > 1

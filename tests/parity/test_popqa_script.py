@@ -89,7 +89,7 @@ def ask(chosen, monkeypatch):
             way,
             lm,
             source,
-            chosen.answer.of(settings),
+            chosen.answer.of(dataset, settings),
             chosen.replug,
             chosen.seed,
             f"{dataset}-{way}",

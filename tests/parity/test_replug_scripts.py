@@ -18,10 +18,9 @@ from transformers import BertConfig, BertModel
 
 from flows import profiles
 from pipelines import catalogue
-from pipelines.answering import passages
+from pipelines.answering import answer, passages, prompts
 from pipelines.corpus import source_batches
 from pipelines.corpus.windows import rolling_windows
-from pipelines.evaluation import evaluate_tasks
 from pipelines.language import language
 from pipelines.lm.language_model import Generation
 from pipelines.lsr import objective
@@ -29,7 +28,6 @@ from pipelines.params import params_file
 from pipelines.replug import ensemble
 from pipelines.retrieval import encoder, retriever
 from pipelines.sources.bz2_blocks import Part
-from pipelines.sources.rejects import Rejects
 
 GOLDEN = yaml.safe_load(Path(__file__).with_name("replug_scripts.yaml").read_text(encoding="utf-8"))
 QA, MMLU, TEXTS = GOLDEN["qa"], GOLDEN["mmlu"], GOLDEN["passages"]
@@ -52,7 +50,7 @@ class Asked:
         return np.log(np.full((len(prompts), 4), 0.25))
 
     def generate(self, prompts, max_tokens, stop="\n"):
-        assert max_tokens == GOLDEN["settings"]["tasks"]["new_tokens"]
+        assert max_tokens == GOLDEN["settings"]["answer"]["new_tokens"]
         self.prompts += [prompt.document + prompt.context for prompt in prompts]
         return [Generation(self.says, -1.0, 1, 1)] * len(prompts)
 
@@ -94,8 +92,8 @@ SIMILARITIES = np.linspace(2.0, 1.1, 10, dtype=np.float32)
 
 @pytest.fixture
 def ask(chosen, monkeypatch):
-    """Asks a benchmark's questions as the stage `evaluate_tasks` does; gives the model that was
-    asked, and the rows.
+    """Asks a set's questions as the stage `answer` does; gives the model that was asked, and the
+    rows.
     """
     docs = Path("data/corpus/wikipedia/docs.parquet")
     docs.parent.mkdir(parents=True)
@@ -124,19 +122,18 @@ def ask(chosen, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def ask(task, method, lm=None):
-        lm, read = lm or Asked(), catalogue.function(task, "benchmark")
-        read = read(Path("data/raw", task), chosen.tasks, chosen.seed, Rejects(0.0))
-        source = passages.open_source(
-            "replug" if method == "dense" else method, None, chosen, Path("data")
-        )
-        of_method = (
-            source and source.find,
-            chosen.tasks.new_tokens,
-            chosen.replug,
-            f"{task}-{method}",
-        )
-        return lm, evaluate_tasks.evaluate_task(read, method, lm, *of_method).to_pylist()
+    def ask(dataset, method, lm=None):
+        lm, folder = lm or Asked(), Path("data/questions", dataset)
+        catalogue.function(dataset, "questions")(chosen, folder)
+        spoken = prompts.language_of(dataset, "en")
+        source = passages.open_source(method, None, chosen, Path("data"), spoken)
+        of_set = chosen.answer.of(dataset, chosen.lm["llama-2-13b"])
+        key = f"{dataset}-{method}"
+        setup = answer.Setup(dataset, method, lm, source, of_set, chosen.replug, chosen.seed, key)
+        questions = pq.read_table(folder / f"{dataset}.parquet")
+        shown = prompts.read_demonstrations(dataset, Path("data"))
+        rows, _ = answer.answer(questions, setup, shown)
+        return lm, rows.to_pylist()
 
     return ask
 
@@ -148,6 +145,7 @@ def knowledge(number: int) -> str:
 def test_the_numbers_are_the_scripts(chosen):
     for section, values in GOLDEN["settings"].items():
         assert {name: getattr(getattr(chosen, section), name) for name in values} == values, section
+    assert chosen.answer.sets["mmlu"].n_shots == GOLDEN["mmlu_shots"]
     for name, values in GOLDEN["retrievers"].items():
         assert {key: getattr(chosen.retriever[name], key) for key in values} == values, name
     assert not chosen.corpus["wikitext"].titles, "texts are embedded without titles"

@@ -370,7 +370,7 @@ def test_demonstrations_before_documents_are_read_once(params):
 
 def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     replug = params("paper-replug")
-    scores, benchmarks = token_counts.count_scores(replug), token_counts.count_benchmarks(replug)
+    scores = token_counts.count_scores(replug)
     documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
     with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
     controls = (
@@ -378,9 +378,8 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     )  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
     assert scores.prompts == 2 * (with_one + controls)
     assert scores.sent_tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
-    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 1 + 2 * 10)
-    opt_benchmarks = token_counts.count_benchmarks(replug, max_tokens=2048)
-    assert opt_benchmarks.prompts == 14_042 * (1 + 1 + 2 * 10), "the others' documents do not fit"
+    answers = token_counts.count_answers(replug, replug.lm["gpt2"])
+    assert answers.prompts == (14_042 + 3_610 + 11_313) * (1 + 1 + 2 * 10)
 
 
 def test_a_corpus_is_counted_where_these_params_made_it(project):

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import ENTITIES, chosen, write_rows
 
-from pipelines.evaluation.task_items import read_open_qa
 from pipelines.questions.open_qa import build_open_qa
-from pipelines.sources.rejects import Rejects
+from pipelines.tables.questions import NATURAL_QUESTIONS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 NAMED = [
@@ -39,7 +38,8 @@ TEXT = (
 
 
 def build(*questions: str, entities=NAMED, text: str | None = TEXT, pages=None):
-    """The output's rows, with the question's number for its id, and the counts.
+    """What each question is linked to that is linked, with the question's number for its id, and
+    the counts.
 
     `pages` are the titles of redirects, and where they lead.
     """
@@ -55,8 +55,19 @@ def build(*questions: str, entities=NAMED, text: str | None = TEXT, pages=None):
     if pages:
         write_redirects(pages)
     tables = write_rows(entities, ENTITIES, Path("entities.parquet"))
-    counts = build_open_qa(chosen(c4=SimpleNamespace(sample_mb=1)), Path("nq"), Path("raw"), tables)
-    return pq.read_table("nq/popularity.parquet").to_pylist(), counts
+    settings = chosen(
+        c4=SimpleNamespace(sample_mb=1), parts=SimpleNamespace(knowledge=["wikidata"])
+    )
+    counts = build_open_qa(settings, Path("nq"), Path("raw"), tables)
+    table = pq.read_table("nq/nq.parquet", schema=NATURAL_QUESTIONS.schema)
+    assert sorted(table["question"].to_pylist()) == sorted(questions)
+    linked = []
+    for row in table.to_pylist():
+        if row["s_uri"]:
+            found = {"mention": row["subj"], "qid": row["s_uri"].rpartition("/")[2]}
+            found |= {"wiki_title": row["s_wiki_title"], "popularity": row["s_pop"]}
+            linked.append({"question_id": row["question_id"]} | found)
+    return linked, counts
 
 
 def write_redirects(pages: dict[str, str]) -> None:
@@ -95,16 +106,6 @@ def test_the_least_viewed_entity_of_a_question_counts():
             "Bharat (film)",
         ),  # alike in views: the first title; an entity without an article has none
     ]
-
-
-def test_entities_have_the_ids_of_the_benchmarks_questions():
-    """So that its answers are joined with their popularity."""
-    rows, _ = build("is there rock music", "why", "where is india")
-    settings = SimpleNamespace(qa_shots=0, max_questions=9)
-    asked = read_open_qa(Path("raw/nq"), settings, 0, Rejects(1.0)).items
-    queries = {item.id: item.query for item in asked}
-    linked = [queries[row["question_id"]] for row in rows]
-    assert linked == ["is there rock music", "where is india"]
 
 
 def test_an_entity_of_unknown_popularity_is_no_extreme():

@@ -5,12 +5,13 @@ many they are.
 import json
 import math
 import re
+from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 from report_files import findings_of, page_of
-from small_results import METHODS, SETTINGS, TUNING, write
+from small_results import METHODS, SETTINGS, TUNING
 
+from pipelines.evaluation import tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.pages.section import VERDICTS, Finding
 from pipelines.report import findings
@@ -129,36 +130,28 @@ def test_a_figure_that_can_show_no_effect_says_why(groups, figure, expected, rea
     assert hindrance(Measured("popqa", "dense", figure, 0.0, groups), expected) == reason
 
 
-def test_a_benchmark_at_chance_is_not_testable(data):
-    """Nor is one that is always answered the same."""
-    golds = ["ABCD"[i % 4] for i in range(60)]
-    answers = {
-        "closed_book": ["A"] * 58 + ["B"] * 2,
-        "replug": ["C"] * 60,
-        "replug_lsr": golds[30:] + golds[:30],
+def test_answers_by_letters_at_chance_show_nothing(data):
+    """Those of four options are right on 25 % if they are guessed."""
+    sets = [*SETTINGS.parts.answered, "mmlu"]
+    parts = SETTINGS.parts.model_copy(update={"answered": sets})
+    chosen = SimpleNamespace(**vars(SETTINGS) | {"parts": parts})
+    rows_of = {
+        name: tables.read_analyses(data / "analyses", name) for name in ("accuracy", "comparisons")
     }
-    rows = [
-        {"method": method, "prediction": prediction, "answers": [gold]}
-        for method, predictions in answers.items()
-        for prediction, gold in zip(predictions, golds, strict=True)
-    ]
-    write(data / "tasks/mmlu/tiny/predictions.parquet", pa.Table.from_pylist(rows))
 
-    def reasons(low: float) -> list[str]:
-        accuracy = {
-            "accuracy": {"value": 0.3, "low": low, "high": 0.4},
-            "questions": 60,
-            "answered_by": "mixture",
-        }
-        ensemble = accuracy | {"gain": {"value": 0.05, "low": 0.01, "high": 0.1}}
-        content = {"closed_book": accuracy, "replug": ensemble, "replug_lsr": ensemble}
-        (data / "metrics/tasks_mmlu_tiny.json").write_text(json.dumps(content))
-        found = found_in(data)
-        return [found[f"benchmark-mmlu-{method}"].lacking for method in ("replug", "replug_lsr")]
+    def reason(low: float) -> str:
+        for name, rows in rows_of.items():
+            of_mmlu = [row | {"dataset": "mmlu"} for row in rows if row["lm"] == "tiny"]
+            for row in of_mmlu:
+                if name == "accuracy":
+                    row["substring"] = Interval(0.4, low, 0.5)
+            tables.write_analyses(data / "analyses", name, rows + of_mmlu)
+        found = found_in(data, chosen)
+        assert found["without-popqa-replug"].lacking == ""
+        return found["without-mmlu-replug"].lacking
 
-    same = "The model answers A to 58 of 60 questions and C to 60 of 60 questions."
-    assert reasons(low=0.2) == [same, "No accuracy is clearly above chance, 25 %."]
-    assert reasons(low=0.26) == [same, ""]
+    assert reason(low=0.24) == "No accuracy is clearly above chance, 25 %."
+    assert reason(low=0.26) == ""
 
 
 def test_bits_of_a_model_below_chance_show_nothing(data):

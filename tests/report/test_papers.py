@@ -13,10 +13,10 @@ import yaml
 from flows import profiles
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import tables
-from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
+from pipelines.questions.mmlu import CATEGORIES
 from pipelines.report import comparison, papers, run_figures
 
 PAPERS = papers.read_papers()
@@ -38,7 +38,7 @@ REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 35, "unreached"
 KNOWN = {
     "method": set(METHODS),
     "against": {"closed_book"},
-    "category": {"all", *CATEGORIES.values()},
+    "group": set(CATEGORIES.values()),
     "retriever": {"none", "dense", "lsr"},
 }
 
@@ -137,7 +137,7 @@ def test_table_2_is_compared_with_the_mean_over_questions():
     for name, row in values("REPLUG", "Table 2").items():
         if len(row) == 5:
             means[name] = np.average(row[:4], weights=[*ASKED.values()])
-            assert rows[name].find.get("category", "all") == "all"
+            assert rows[name].find["table"] == "accuracy"
             if rows[name].also:
                 assert rows[name].also == round(means[name], 1) != rows[name].value
                 exact = Interval(*[means[name]] * 3)
@@ -186,9 +186,9 @@ def test_each_number_within_reach_is_asked_for(root):
     ):
         params, find = chosen[group.profile], number.find
         parts, method = params.parts, find.get("method") or find.get("key", "").split(".")[-3:][0]
-        asked = {"task": parts.benchmarks, "corpus": parts.scored, "dataset": parts.answered}
+        asked = {"corpus": parts.scored, "dataset": parts.answered}
         assert all(find[key] in names for key, names in asked.items() if key in find), number
-        assert "task" in find or method not in METHODS or method in params.ways, number
+        assert method not in METHODS or method in params.ways, number
     short = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
     unreached = comparison.reach(PAPERS, dict.fromkeys(chosen, short))["unreached"]
     assert unreached == [number for number in reach["reached"] if number.lm], (

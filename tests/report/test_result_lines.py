@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from small_results import PARTS, SETTINGS, settings
 
-from pipelines.evaluation import tables
 from pipelines.pages.values import Percent, show
 from pipelines.report.result_lines import result_lines
 from pipelines.report.result_section import main_shares
@@ -30,7 +29,6 @@ def test_the_accuracies_are_those_with_which_the_report_begins(data):
 def test_without_questions_they_are_bits_per_byte(data):
     chosen = settings(["tiny"], corpora=["pile"], scored=["pile"])
     chosen.thresholds = SETTINGS.thresholds
-    tables.write_analyses(data / "analyses", "tasks", [])
     head, alone, best, *_ = result_lines(EVERYTHING, chosen)
     assert head.startswith("Pile, read by tiny: bits per byte")
     assert alone.startswith("  no document ")

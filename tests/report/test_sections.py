@@ -2,9 +2,6 @@
 studies, and what was run.
 """
 
-import math
-from types import SimpleNamespace
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,8 +19,6 @@ from pipelines.report import (
     popularity_section,
     provenance_section,
     replug_section,
-    result_section,
-    tasks_section,
     training_section,
     write_report,
 )
@@ -154,96 +149,6 @@ def share(value: float, questions: int) -> dict:
     return accuracy | {"questions": questions, "gain": accuracy | {"value": 0.05}}
 
 
-def solved(value: float, by: str | None = None) -> dict:
-    whole, categories = (
-        share(value, 9),
-        {"STEM": share(value - 0.2, 4), "Humanities": share(value + 0.2, 5)},
-    )
-    of_all = {"accuracy": whole, "questions": 9, "gain": whole["gain"], "answered_by": by}
-    return of_all | {"categories": categories}
-
-
-@pytest.fixture
-def section_on_tasks(tmp_path):
-    """The section on figures by benchmark and language model, of a run with two."""
-
-    def section(metrics: dict, parts=small_results.PARTS):
-        models = ["tiny", "second"]
-        settings = SimpleNamespace(**vars(small_results.SETTINGS) | {"lms": models, "parts": parts})
-        rows = StageMetrics({"tasks": metrics}, [], models).tasks(parts.benchmarks)
-        return section_of(
-            tasks_section.section, tables_of(tmp_path, settings, {"tasks": metrics}, tasks=rows)
-        )
-
-    return section
-
-
-def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
-    def begins(rows: list) -> Section | None:
-        tables = tables_of(tmp_path, small_results.PILE, tasks=rows)
-        return section_of(result_section.section, tables)
-
-    lower = solved(0.5) | {"accuracy": share(0.2, 9)}
-    nq = {"nq": {"tiny": {"closed_book": lower, "replug": solved(0.5)}}}
-    rows = StageMetrics({"tasks": nq}, [], ["tiny"]).tasks(["nq"])
-    section = begins(rows)
-    assert section.leads == (
-        "With REPLUG, the model tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
-    )
-    assert [row[0] for row in section.blocks[0].rows] == ["without retrieval", "REPLUG"]
-    assert begins([]) is None
-
-
-def test_the_share_of_questions_in_training_is_told(section_on_tasks):
-    closed_book = solved(0.4)
-    in_training = {"value": 0.325, "low": 0.3, "high": 0.35}
-    by_lm = {"tiny": {"closed_book": closed_book, "in_training": in_training}}
-    text = " ".join(map(str, section_on_tasks({"nq": by_lm}).blocks))
-    assert "32.5 [30.0, 35.0] % of the questions of Natural Questions occur in its" in text
-    without = section_on_tasks({"nq": {"tiny": {"closed_book": closed_book}}})
-    assert "training files" not in " ".join(map(str, without.blocks))
-
-
-def test_a_benchmark_with_categories_has_a_row_for_each(section_on_tasks):
-    section = section_on_tasks(
-        {
-            "mmlu": {
-                "tiny": {
-                    "closed_book": solved(0.4),
-                    "replug": solved(0.5, "mixture"),
-                    "rejects": {},
-                }
-            }
-        }
-    )
-    (table,) = tables_in(section).values()
-    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
-    whole = [row for row in rows if row["category"] == "all"]
-    assert [(row["answered"], row["answered by"], row["questions"]) for row in whole] == [
-        ("without retrieval", None, 9),
-        ("REPLUG", "mixture", 9),
-    ]
-    assert whole[1]["accuracy"].interval.value == 0.5
-    stem = [row["accuracy"].interval.value for row in rows if row["category"] == "STEM"]
-    assert stem == pytest.approx([0.2, 0.3])
-    assert (
-        section.missing == "No language model answered questions of Natural Questions or TriviaQA."
-    )
-
-
-def test_the_effect_on_benchmarks_may_be_of_another_model(section_on_tasks):
-    closed = {"closed_book": {name: one for name, one in solved(0.4).items() if name != "gain"}}
-    of_second = closed | {
-        "replug": solved(0.4, "mixture") | {"gain": {"value": -0.01, "low": -0.05, "high": 0.02}}
-    }
-    said = section_on_tasks({"mmlu": {"tiny": closed, "second": of_second}}).leads
-    assert said.startswith(
-        "On MMLU, REPLUG changes the accuracy of second by \N{MINUS SIGN}1.0 points"
-    )
-    said = section_on_tasks({"mmlu": {"tiny": closed}}).leads
-    assert said == "No ensemble answered a benchmark; the figure has the answers without retrieval."
-
-
 def test_a_table_tells_what_a_language_model_could_teach(tmp_path):
     seen = {"queries": 64, "documents": 10, "beta": 0.1, "entropy": 0.5}
     half = {"value": 0.5, "low": 0.25, "high": 0.75}
@@ -259,53 +164,6 @@ def test_a_table_tells_what_a_language_model_could_teach(tmp_path):
     assert table.head == ["retriever", "queries of", "queries", *heads]
     shown = [values.show(one) for one in table.rows[0][3:]]
     assert shown == ["0.500 [0.250, 0.750]", values.NONE, "0.5"]
-
-
-def test_each_language_model_has_its_rows(section_on_tasks):
-    closed = {"accuracy": share(0.3, 9), "answered_by": None} | share(0.3, 9)
-    of_tiny = {"closed_book": closed, "replug": closed | {"answered_by": "vote"}}
-    blocks = section_on_tasks({"nq": {"second": {"closed_book": closed}, "tiny": of_tiny}}).blocks
-    (table,) = (block for block in blocks if isinstance(block, Table))
-    rows = [
-        ["tiny", "without retrieval", None],
-        ["tiny", "REPLUG", "vote"],
-        ["second", "without retrieval", None],
-    ]
-    assert [row[1:4] for row in table.rows] == rows
-    of_tiny = {name: solved(0.4, "mixture") for name in ("closed_book", "replug", "replug_lsr")}
-    assert section_on_tasks({"mmlu": {"tiny": of_tiny}}, small_results.PILE.parts) is None
-    assert section_on_tasks({"mmlu": {"gone": of_tiny}}) is None
-
-
-def test_a_benchmark_by_popularity_is_the_first_models(tmp_path):
-    gain = {"tail": Interval(0.2, 0.1, 0.3), "head": Interval(-0.01, -0.1, 0.1)}
-    key = {"task": "nq", "lm": "second", "method": "replug"}
-    ensemble = key | gain | {"questions": 40, "not_known": 5, "threshold": 90.0}
-    ensemble |= {"threshold_low": 0.0, "threshold_high": math.inf, "policy": "thresholds"}
-    closed_book = key | {"method": "closed_book", "questions": 40, "not_known": 5}
-    deciles = []
-    for views in (0.0, 700.0):
-        accuracy = Interval(0.5, 0.4, 0.6)
-        deciles.append(key | {"decile": 1, "popularity": views, "accuracy": accuracy})
-    rows = [closed_book, ensemble]
-    others = [row | {"lm": "third"} for row in rows]
-    tables = tables_of(
-        tmp_path,
-        small_results.SETTINGS,
-        tasks_thresholds=rows + others,
-        tasks_by_popularity=deciles + [row | {"lm": "third"} for row in deciles],
-    )
-    figure, text, table = section_of(tasks_section.section, tables).blocks[1:]
-    assert [views for views, _ in figure.points["replug"]] == [1, 700]
-    assert text == (
-        "5 questions of Natural Questions name no entity of known popularity. They are left out of "
-        "the figure by popularity and of the thresholds, which have the other 40. On Natural "
-        "Questions, REPLUG of second helps with unpopular entities (+20.0 points) and makes no "
-        "clear difference with the most popular ones (\N{MINUS SIGN}1.0 points)."
-    )
-    assert [row[1] for row in table.rows] == ["second"] * 2 + ["third"] * 2
-    shown = dict(zip(table.head, table.rows[1], strict=True))
-    assert (shown["threshold"], shown["from"], shown["to"]) == (90.0, 0.0, math.inf)
 
 
 def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):

@@ -85,7 +85,7 @@ def test_every_document_of_a_real_page_names_it(excerpt, settings, tmp_path, mon
         search=lambda *_: (everything, np.ones(everything.shape, np.float32))
     )
     found = passages.retrieved(
-        retriever, excerpt, len(texts), settings.answer.passage, together=False
+        retriever, excerpt, len(texts), settings.answer.passage, between=None
     ).find(["?"])
     for title, text, embedded, shown in zip(
         titles, texts, read, found["texts"][0].as_py(), strict=True

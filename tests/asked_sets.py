@@ -1,16 +1,15 @@
-"""Small files in the benchmarks' published layouts, and how they are read."""
+"""Small files of MMLU and Natural Questions in their published layouts, and the sets built of them."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from knowledge_tables import chosen
 
 from pipelines import catalogue
-from pipelines.evaluation.task_items import Task
-from pipelines.params import params
-from pipelines.sources.rejects import Rejects
-
-CHOSEN = params.Tasks(
-    max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5
-)
+from pipelines.tables.questions import DEMONSTRATIONS, NATURAL_QUESTIONS
 
 
 def write(folder: Path) -> Path:
@@ -34,5 +33,10 @@ def write(folder: Path) -> Path:
     return folder
 
 
-def read(raw: Path, name: str, settings=CHOSEN, rejects=None) -> Task:
-    return catalogue.function(name, "benchmark")(raw / name, settings, 0, rejects or Rejects(0.0))
+def build(raw: Path, name: str, out: Path = Path("data/questions")) -> tuple[pa.Table, pa.Table]:
+    """The questions of a set that is built without triples, and its demonstrations."""
+    settings = chosen(parts=SimpleNamespace(knowledge=[]))
+    catalogue.function(name, "questions")(settings, out / name, raw)
+    questions = pq.read_table(out / f"{name}/{name}.parquet", schema=NATURAL_QUESTIONS.schema)
+    shown = pq.read_table(out / name / DEMONSTRATIONS.name, schema=DEMONSTRATIONS.schema)
+    return questions, shown

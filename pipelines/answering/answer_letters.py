@@ -1,25 +1,21 @@
 """Answers a question with options by the largest next-token probability of their letters under the
 ensemble (REPLUG, section 6.2)."""
 
-import re
-
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task_items import LETTERS
-from pipelines.lm.language_model import LanguageModel, Prompt, all_answered
+from pipelines.lm.language_model import Generation, LanguageModel, Prompt, all_answered
+from pipelines.questions.matching import LETTERS, letter_of
 from pipelines.replug import ensemble
 
-# in a generated answer, as "B", "(B)" or "The answer is B."
-LETTER = re.compile(rf"\b[{LETTERS}]\b")
 ANSWER_TOKENS = 8  # tokens of an answer in which a letter is looked for
 
 
 def answer_by_letter(
     lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray
-) -> list[str]:
-    """The letter with the largest log sum_d lambda_d p(letter | d, x) per question; "", which is
-    wrong, if it has none.
+) -> list[Generation]:
+    """The letter with the largest log sum_d lambda_d p(letter | d, x) per question, with this sum;
+    "", which is wrong, if it has none.
 
     `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. Where a
     server shows none of the letters and cannot score them, the letter that it writes counts as
@@ -29,16 +25,12 @@ def answer_by_letter(
     mixed = ensemble.token_mixture(log_probs, log_weights)
     answers = []
     for letter_log_probs in mixed:
-        shown = np.isfinite(letter_log_probs).any()
-        answers.append(LETTERS[letter_log_probs.argmax()] if shown else "")
+        likeliest = letter_log_probs.argmax()
+        log_prob = float(letter_log_probs[likeliest])
+        letter = LETTERS[likeliest] if np.isfinite(log_prob) else ""
+        answers.append(Generation(letter, log_prob, prompt_tokens=0))
 
     return answers
-
-
-def shows_letters(lm: LanguageModel) -> bool:
-    """Whether a language model shows the letters' probabilities, so that these are mixed and no
-    letters vote."""
-    return lm.scores or any(id_ is not None for id_ in _letter_ids(lm))
 
 
 def _letter_ids(lm: LanguageModel) -> list[int | None]:
@@ -92,6 +84,6 @@ def _write_letters(lm: LanguageModel, prompts: list[Prompt], log_probs: np.ndarr
         return
     generations = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)
     for row, generation in zip(unknown, all_answered(generations), strict=True):
-        letter = LETTER.search(generation.text)
+        letter = letter_of(generation.text)
         if letter:
-            log_probs[row, LETTERS.index(letter[0])] = 0.0
+            log_probs[row, LETTERS.index(letter)] = 0.0
