@@ -1,3 +1,3 @@
-"""What a run will take: the tokens that its models read, and the hours that they take this
-machine.
+"""What tables have to be like: their rows, their values beside those of earlier runs, and what
+differs between two versions of a table.
 """

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from pipelines.errors import LongtailError
+from pipelines.check.expectations import read_entries
 from pipelines.params.param_types import Month, Section
 from pipelines.storage.atomic import atomic
 
@@ -30,14 +30,7 @@ ENTRIES = TypeAdapter(list[Acceptance])
 
 def read_acceptances(path: Path = FILE) -> list[Acceptance]:
     """All acceptances; none where there is no file. Raises LongtailError on a wrong file."""
-    if not path.is_file():
-        return []
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return ENTRIES.validate_python(values or [])
-    except (yaml.YAMLError, ValidationError) as error:
-        problem = " ".join(str(error).split())
-        raise LongtailError(f"{path}: {problem}; `longtail accept` writes this file") from None
+    return read_entries(path, ENTRIES) or []
 
 
 def accept(names: list[str], month: str, reason: str, path: Path = FILE) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipelines import catalogue
 from pipelines.errors import LongtailError
@@ -30,14 +30,12 @@ class Bounds(Section):
     fall: Share | None = None
     rise: Annotated[float, Field(ge=0)] | None = None
 
-    @property
-    def reads(self) -> list[str]:
-        """The columns that are read."""
-        return []
-
 
 class Rows(Bounds):
     """The number of rows."""
+
+    def query(self) -> str:
+        return "SELECT 'rows', count(*), NULL, NULL FROM rows"
 
 
 class Known(Bounds):
@@ -45,50 +43,51 @@ class Known(Bounds):
 
     column: str
 
-    @property
-    def reads(self) -> list[str]:
-        return [self.column]
+    def query(self) -> str:
+        share = f'count("{self.column}") / nullif(count(*), 0)'
+        return f"SELECT 'share of rows with {self.column}', {share}, NULL, NULL FROM rows"
 
 
 class Titled(Bounds):
-    """The share of labels that are the titles of their articles, case and (brackets) aside."""
+    """The share of labels that are the titles of their articles, case and (brackets) aside.
+
+    Paris is the title Paris (Texas) too.
+    """
 
     label: str
     title: str
 
-    @property
-    def reads(self) -> list[str]:
-        return [self.label, self.title]
+    def query(self) -> str:
+        title = f"""regexp_replace("{self.title}", ' [(].*[)]$', '')"""
+        share = f"""avg((lower("{self.label}") = lower({title}))::INTEGER)"""
+        return f"SELECT 'share of {self.label} that is {self.title}', {share}, NULL, NULL FROM rows"
 
 
-class NotWorse(Section):
-    """Figures with intervals, of which none may be clearly worse than before."""
+class Figure(Bounds):
+    """Figures with intervals: a column, with <column>_low and <column>_high beside it."""
 
-    figure: str  # a column, with <figure>_low and <figure>_high beside it
+    column: str
     by: list[str]  # the columns that say whose figure it is
-    better: Literal["more", "less"]
     only: dict[str, str] = Field({})  # column -> its value in the rows that count
-    fall: Share = 0.0  # share of the figure that may be lost in any case
 
-    @property
-    def interval(self) -> list[str]:
-        """The columns of the figure and of its bounds."""
-        return [self.figure, f"{self.figure}_low", f"{self.figure}_high"]
-
-    @property
-    def reads(self) -> list[str]:
-        return [*self.interval, *self.by, *self.only]
+    def query(self) -> str:
+        whose = ", ".join(f'"{column}"' for column in self.by)
+        conditions = [f'"{self.column}_low" IS NOT NULL']
+        conditions += [f""""{column}" = '{value}'""" for column, value in self.only.items()]
+        return f"""SELECT concat_ws(' ', '{self.column} for', {whose}),
+                "{self.column}", "{self.column}_low", "{self.column}_high"
+            FROM rows WHERE {" AND ".join(conditions)}"""
 
 
 class Expect(Section):
     """One kind of expectation."""
 
     rows: Rows | None = None
-    no_nulls: list[str] | None = None
-    unique: list[str] | None = None
     known: Known | None = None
     titled: Titled | None = None
-    not_worse: NotWorse | None = None
+    figure: Figure | None = None
+    no_nulls: list[str] | None = None
+    unique: list[str] | None = None
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Expect:
@@ -97,30 +96,13 @@ class Expect(Section):
         return self
 
     @property
-    def kind(self) -> str:
-        (name,) = self.model_fields_set
-        return name
-
-    @property
-    def settings(self) -> Any:
-        """What the kind is given: columns, or a section."""
-        return getattr(self, self.kind)
-
-    @property
-    def reads(self) -> list[str]:
-        """The columns that a table needs, to be measured."""
-        if isinstance(self.settings, list):
-            return self.settings
-        return self.settings.reads
+    def measured(self) -> Rows | Known | Titled | Figure | None:
+        """What is measured and bounded; None if faults are counted, of which there may be none."""
+        return self.rows or self.known or self.titled or self.figure
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of what is measured. Faults, which are counted, may be none."""
-        if isinstance(self.settings, Bounds):
-            return self.settings
-        if isinstance(self.settings, NotWorse):
-            return Bounds()
-        return Bounds(most=0)
+        return self.measured or Bounds(most=0)
 
 
 class Expectation(Section):
@@ -131,10 +113,7 @@ class Expectation(Section):
     because: str
 
 
-class Expectations(Section):
-    """All of conf/expectations.yaml."""
-
-    expectations: dict[Name, Expectation]
+EXPECTATIONS = TypeAdapter(dict[Name, Expectation])
 
 
 def read_expectations(path: Path = FILE) -> dict[str, Expectation]:
@@ -142,28 +121,35 @@ def read_expectations(path: Path = FILE) -> dict[str, Expectation]:
 
     Raises LongtailError with one line that says what is wrong in the file.
     """
-    expectations = {}
-    if path.is_file():
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-        expectations = _of_each_set(_parse(values, path))
-
+    expectations = _of_each_set(read_entries(path, EXPECTATIONS) or {})
     own = {}
     for dataset in catalogue.names("answered"):
         table = f"questions/{dataset}/{dataset}.parquet"
         for name, entry in catalogue.DATASETS[dataset].expectations.items():
             own[f"{dataset}-{name}"] = {"table": table, **entry}
-    return expectations | _parse(own, catalogue.FILE)
+    return expectations | _parse(own, EXPECTATIONS, catalogue.FILE)
 
 
-def _parse(values: Any, path: Path) -> dict[str, Expectation]:
+def read_entries(path: Path, entries: TypeAdapter) -> Any:
+    """The entries of a YAML file; None where there is no file, or nothing in it.
+
+    Raises LongtailError with one line that says what is wrong in the file.
+    """
+    if not path.is_file():
+        return None
     try:
-        return Expectations.model_validate({"expectations": values}).expectations
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    return values and _parse(values, entries, path)
+
+
+def _parse(values: Any, entries: TypeAdapter, path: Path) -> Any:
+    try:
+        return entries.validate_python(values)
     except ValidationError as error:
         fault = error.errors()[0]
-        key = ".".join(str(name) for name in fault["loc"][1:])
+        key = ".".join(str(name) for name in fault["loc"])
         problem = fault["msg"].replace("Value error, ", "")
         raise LongtailError(f"{path}: {key}: {problem}") from None
 

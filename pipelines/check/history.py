@@ -29,18 +29,22 @@ HASH_BYTES = 4  # of params
 OF_THE_MACHINE = ("compute", "contact", "fetch", "plan")
 NAMES = {LAST: "the last landed run", REFERENCE: "the reference"}
 
+KEY = ("expectation", "file", "measure")
+# A value without an interval is exact.
 CHANGES = """
-    SELECT expectation, file, measure, now.value, now.low, now.high,
-        before.value AS old_value, before.low AS old_low, before.high AS old_high
-    FROM now JOIN before USING (expectation, file, measure)
-    WHERE now.value IS NOT NULL AND before.value IS NOT NULL
+    SELECT expectation, file, measure,
+        new_row.value, coalesce(new_row.low, new_row.value) AS low, coalesce(new_row.high, new_row.value) AS high,
+        old_row.value AS old_value, coalesce(old_row.low, old_row.value) AS old_low,
+        coalesce(old_row.high, old_row.value) AS old_high
+    FROM pairs
+    WHERE change = 'kept' AND new_row.value IS NOT NULL AND old_row.value IS NOT NULL
     ORDER BY ALL
 """
-NEXT_LAST = "FROM now UNION ALL BY NAME (FROM before ANTI JOIN now USING (file)) ORDER BY ALL"
-NEXT_REFERENCE = """
+# What is kept of earlier runs, less what is renewed, and what else was measured now.
+NEXT = """
     WITH kept AS (
         FROM before
-        WHERE NOT (list_contains($accepted, expectation) AND file IN (SELECT file FROM now))
+        WHERE NOT (list_contains($renewed, expectation) AND file IN (SELECT file FROM now))
     )
     FROM kept UNION ALL BY NAME (FROM now ANTI JOIN kept USING (expectation, file, measure))
     ORDER BY ALL
@@ -72,6 +76,7 @@ def read_changes(history: str, now: pa.Table) -> Iterator[dict[str, Any]]:
     """
     import duckdb
 
+    from pipelines.check.table_difference import pair_rows
     from pipelines.storage import database
 
     told = set()
@@ -80,8 +85,9 @@ def read_changes(history: str, now: pa.Table) -> Iterator[dict[str, Any]]:
         if not before.is_file():
             continue
         with duckdb.connect() as db:
-            db.register("now", now)
-            database.view(db, "before", before)
+            database.view(db, "old", before)
+            db.register("new", now)
+            pair_rows(db, KEY)
             changes = database.read_rows(db, CHANGES).to_pylist()
         for change in changes:
             text = str(change)
@@ -94,12 +100,12 @@ def keep_measures(history: str, now: pa.Table, accepted: Collection[str]) -> Non
     """Keep the measures of a run that landed, which had these `accepted` expectations."""
     folder = LANDED / history
     folder.mkdir(parents=True, exist_ok=True)
-    _keep(folder / LAST, now, NEXT_LAST, None)
-    _keep(folder / REFERENCE, now, NEXT_REFERENCE, {"accepted": list(accepted)})
+    _keep(folder / LAST, now, now["expectation"].unique().to_pylist())
+    _keep(folder / REFERENCE, now, list(accepted))
 
 
-def _keep(path: Path, now: pa.Table, query: str, values: Mapping[str, list[str]] | None) -> None:
-    """Replace a file of measures by the rows of a query over it (`before`) and `now`."""
+def _keep(path: Path, now: pa.Table, renewed: list[str]) -> None:
+    """Add what was measured now to a file, in which the values of some expectations are renewed."""
     import duckdb
 
     from pipelines.storage import database, parquet
@@ -108,7 +114,7 @@ def _keep(path: Path, now: pa.Table, query: str, values: Mapping[str, list[str]]
     with duckdb.connect() as db, atomic(path) as temporary:
         db.register("now", now)
         db.register("before", before)
-        database.write_query(db, query, temporary, values)
+        database.write_query(db, NEXT, temporary, {"renewed": renewed})
 
 
 def read_headlines(profile: str) -> dict[str, float]:

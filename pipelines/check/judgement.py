@@ -1,7 +1,6 @@
 """Which expectations a run does not meet, and by how much."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 
 from pipelines import intervals
 from pipelines.check import history
-from pipelines.check.expectations import Bounds, Expectation, NotWorse
+from pipelines.check.expectations import Bounds, Expectation
 from pipelines.intervals import Interval, plainly
 
 ROUNDING = 1e-9  # a share that differs from its bound by less is at the bound
@@ -36,7 +35,8 @@ def judge(expectations: Mapping[str, Expectation], runs: str, measures: pa.Table
             unmet.append(Unmet(row["expectation"], _out_of_bounds(row)))
     for change in history.read_changes(runs, measures):
         name = change["expectation"]
-        for problem in _problems(expectations[name], change):
+        problem = _moved_too_far(expectations[name].expect.bounds, change)
+        if problem:
             unmet.append(Unmet(name, problem))
 
     places = {name: place for place, name in enumerate(expectations)}
@@ -45,63 +45,39 @@ def judge(expectations: Mapping[str, Expectation], runs: str, measures: pa.Table
 
 def _out_of_bounds(row: Mapping[str, Any]) -> str:
     """Say why a value does not hold in its month."""
+    what = f"{row['measure']} of {row['file']}"
+    value = plainly(row["value"], 4)
     if row["detail"]:
-        return f"{row['file']}: {row['detail']}"
+        return f"{what}: {value}, such as {row['detail']}"
     bounds = []
     if row["least"] is not None:
         bounds.append(f"at least {plainly(row['least'], 4)}")
     if row["most"] is not None:
         bounds.append(f"at most {plainly(row['most'], 4)}")
-    value = plainly(row["value"], 4)
-    return f"{row['measure']} of {row['file']}: {value}, expected {' and '.join(bounds)}"
+    return f"{what}: {value}, expected {' and '.join(bounds)}"
 
 
-def _problems(expectation: Expectation, change: Mapping[str, Any]) -> Iterator[str]:
-    """Say how a value got worse since an earlier run, if it did so by more than is expected."""
-    settings = expectation.expect.settings
-    if isinstance(settings, NotWorse):
-        yield from _worse_figure(settings, change)
-    else:
-        yield from _moved_value(expectation.expect.bounds, change)
-
-
-def _moved_value(bounds: Bounds, change: Mapping[str, Any]) -> Iterator[str]:
-    old = change["old_value"]
-    if not old:
-        return
-    share = (change["value"] - old) / old
-    limit = None
+def _moved_too_far(bounds: Bounds, change: Mapping[str, Any]) -> str | None:
+    """Say how a value moved since an earlier run, if it clearly did so by more than is expected."""
+    old = Interval(change["old_value"], change["old_low"], change["old_high"])
+    now = Interval(change["value"], change["low"], change["high"])
+    moved = intervals.difference(now, old)
+    if not old.value or not moved.sign:
+        return None
+    share = moved.value / abs(old.value)
     if bounds.fall is not None and share < -bounds.fall - ROUNDING:
         limit = f"{bounds.fall:.3g} less"
-    if bounds.rise is not None and share > bounds.rise + ROUNDING:
+    elif bounds.rise is not None and share > bounds.rise + ROUNDING:
         limit = f"{bounds.rise:.3g} more"
-    if limit:
-        where = f"{change['measure']} of {change['file']}"
-        values = f"{plainly(old, 4)} in {change['run']}, now {plainly(change['value'], 4)}"
-        yield f"{where}: {values} ({share:+.1%}), expected at most the share {limit}"
-
-
-def _worse_figure(settings: NotWorse, change: Mapping[str, Any]) -> Iterator[str]:
-    now = _interval(change, "")
-    before = _interval(change, "old_")
-    difference = intervals.difference(now, before)
-    if settings.better == "less":
-        difference = difference.times(-1)
-    allowed = settings.fall * abs(before.value)
-    if difference.sign < 0 and -difference.value > allowed:
-        where = f"{change['measure']} in {change['file']}"
-        values = f"{_shown(before)} in {change['run']}, now {_shown(now)}"
-        yield f"{where}: {values}, clearly worse by {plainly(-difference.value, 3)}"
-
-
-def _interval(change: Mapping[str, Any], prefix: str) -> Interval:
-    """A figure of a change; what has no interval is never clearly worse."""
-    numbers = []
-    for name in ("value", "low", "high"):
-        number = change[f"{prefix}{name}"]
-        numbers.append(math.nan if number is None else number)
-    return Interval(*numbers)
+    else:
+        return None
+    what = f"{change['measure']} of {change['file']}"
+    values = f"{_shown(old)} in {change['run']}, now {_shown(now)}"
+    return f"{what}: {values} ({share:+.1%}), expected at most the share {limit}"
 
 
 def _shown(figure: Interval) -> str:
-    return f"{plainly(figure.value, 3)} [{plainly(figure.low, 3)}, {plainly(figure.high, 3)}]"
+    text = plainly(figure.value, 4)
+    if figure.low < figure.high:
+        text += f" [{plainly(figure.low, 4)}, {plainly(figure.high, 4)}]"
+    return text

@@ -291,7 +291,7 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str, folder: Path) -> lis
     rows = database.read_rows(
         db,
         f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {", ".join(means)},
-            min(row) AS place
+            min(file_row_number) AS place
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
     )

@@ -21,6 +21,7 @@ import pyarrow as pa
 import yaml
 
 from pipelines.adaptive import rule
+from pipelines.check.table_rules import TableRules, find_faults
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.language.relations import read_relations
@@ -35,7 +36,6 @@ RETRIEVERS = "retriever"  # <name>/, a folder that sentence-transformers opens
 RULES = "rules"  # <question set>/<language model>/<method>.json
 # The same in every release, for ever: whoever filters a training text by it must find all of them.
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
-FAULTS_NAMED = 5  # in an error, which counts all others
 TEXT_SUFFIXES = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
 PRIVATE_PARAMS = ("contact", "compute.dask")  # they say who computes where
 SECRET_PATTERNS = {
@@ -71,7 +71,7 @@ class ReleaseTable:
     columns: dict[str, tuple[str, str]]
     nullable: list[str]
     bad: dict[str, dict[str, str]]
-    agreeing: list[tuple[str, str, str]] = field(default_factory=list)
+    agreeing: list[tuple[list[str], str, str]] = field(default_factory=list)
     unique: list[str] = field(default_factory=list)
 
     @property
@@ -81,6 +81,17 @@ class ReleaseTable:
     @property
     def tsv(self) -> str:
         return f"{self.name}.tsv"
+
+    @property
+    def rules(self) -> TableRules:
+        """What every row has to be."""
+        return TableRules(
+            required=[column for column in self.columns if column not in self.nullable],
+            unique=[*([column] for column in self.unique), self.key],
+            bad=self.bad,
+            agreeing=self.agreeing,
+            named_by=["question_id"] if "question_id" in self.columns else self.key,
+        )
 
 
 def _read_tables() -> tuple[ReleaseTable, ...]:
@@ -127,78 +138,27 @@ def _write_table(
 
 
 def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, language: Language = ENGLISH) -> None:
-    """Check the tables of a release's folder; they stay in `db`, with a column `row`.
+    """Check the tables of a release's folder; they stay in `db`, numbered as by `database.view`.
 
-    Questions are in `language`. Raises LongtailError that names the first bad rows, each with its
-    place in the file and its key, and counts all.
+    Questions are in `language`. Raises LongtailError that counts the faults of each table, and
+    names the first bad rows, each with its place in the file and its key.
     """
-    db.register("relations", _relations_table(language))
-    db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
-    for table in present(folder):
-        database.view(db, "rows", folder / table.parquet, numbered=True)
-        renumbered = "SELECT * EXCLUDE file_row_number, file_row_number + 1 AS row FROM rows"
-        db.execute(f"CREATE TEMP TABLE {table.name} AS {renumbered}")
-        _check_rows(db, table)
-
-    (count,) = database.row(db, "SELECT count(*) FROM faults")
-    if not count:
-        return
-    named = []
-    faults = db.sql(f"FROM faults ORDER BY ALL LIMIT {FAULTS_NAMED}")
-    for file, row, key, why in faults.fetchall():
-        named.append(f"{file} row {row} ({key}): {why}")
-    if count > FAULTS_NAMED:
-        named.append(f"and {count - FAULTS_NAMED:,} more")
-    raise LongtailError(f"not fit for a release, {count:,} faults: {'; '.join(named)}")
-
-
-def _relations_table(language: Language) -> pa.Table:
-    """A row for each relation: its Wikidata property, name, and the template of its questions."""
-    rows = []
+    relations = []
     for pid, relation in read_relations(language=language).items():
-        rows.append({"pid": pid, "name": relation.name, "template": relation.template})
-    return pa.Table.from_pylist(rows)
+        relations.append({"pid": pid, "name": relation.name, "template": relation.template})
+    db.register("relations", pa.Table.from_pylist(relations))
 
-
-def _check_rows(db: duckdb.DuckDBPyConnection, table: ReleaseTable) -> None:
-    """Add the faults of a table's rows to the table `faults`."""
-    name = table.name
-    key = f"concat_ws(' ', {', '.join(table.key)})"
-    if "question_id" in table.columns:
-        key = "question_id"
-
-    def insert(why: str, rows: str, is_bad: str) -> None:
-        query = f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows} WHERE {is_bad}"
-        db.execute(query, {"file": table.parquet})
-
-    for column in table.columns.keys() - table.nullable:
-        insert(f"'it has no {column}'", name, f"{column} IS NULL")
-
-    for column, conditions in table.bad.items():
-        value = column
-        if table.columns[column][0] == "VARCHAR[]":
-            value = f"array_to_string({column}, '|')"
-        for condition, expected in conditions.items():
-            bad = condition.replace("{column}", column)
-            quoted = expected.replace("'", "''")
-            insert(
-                why=f"'its {column} is ' || {value} || ', expected {quoted}'",
-                rows=f"{name} LEFT JOIN relations ON pid = relation",
-                is_bad=f"({bad}) AND {column} IS NOT NULL",
-            )
-
-    for columns in [*table.unique, ", ".join(table.key)]:
-        first = f"min(row) OVER (PARTITION BY {columns})"
-        rows = f"(SELECT *, {first} AS first FROM {name})"
-        insert(f"'its {columns} is that of row ' || first", rows, "row > first")
-
-    for columns, expression, description in table.agreeing:
-        rows = f"""(SELECT *, {expression} AS value,
-                first_value({expression}) OVER same AS expected, min(row) OVER same AS first
-            FROM {name} WHERE s_uri IS NOT NULL
-            WINDOW same AS (PARTITION BY {columns} ORDER BY row))"""
-        why = f"'its {description} is not that of row ' || first"
-        insert(why, rows, "value IS DISTINCT FROM expected")
+    bad_tables = []
+    for table in present(folder):
+        database.view(db, "source", folder / table.parquet, numbered=True)
+        db.execute(f"CREATE TEMP TABLE {table.name} AS FROM source")
+        rows = f"FROM {table.name} LEFT JOIN relations ON pid = relation"
+        db.execute(f"CREATE OR REPLACE TEMP VIEW rows AS {rows}")
+        count, first = find_faults(db, table.rules)
+        if count:
+            bad_tables.append(f"{table.parquet} has {count:,} faults: {'; '.join(first)}")
+    if bad_tables:
+        raise LongtailError(f"not fit for a release: {'; '.join(bad_tables)}")
 
 
 def write_rules(data: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from pipelines.check.table_difference import pair_rows
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
 from pipelines.pages.section import Table
@@ -21,23 +22,21 @@ from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 
 FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first that a release's folder has is read
-KEY = "relation, s_uri, o_uri"
-COLUMNS = ("relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers")
+KEY = ("relation", "s_uri", "o_uri")
+COLUMNS = (*KEY, "subj", "obj", "question", "s_pop", "possible_answers", "month")
 COMPARED = """WITH compared AS (
-    SELECT relation, s_uri, o_uri,
-        CASE WHEN old.question IS NULL THEN 'added'
-            WHEN new.question IS NULL THEN 'gone' ELSE 'kept' END AS change,
-        coalesce(new.subj, old.subj) AS subj, coalesce(new.obj, old.obj) AS obj,
-        old.question AS old_question, new.question AS new_question,
-        list_sort(list_filter(list_distinct(new.possible_answers),
-            lambda name: NOT coalesce(list_contains(old.possible_answers, name), false)
+    SELECT relation, s_uri, o_uri, change,
+        coalesce(new_row.subj, old_row.subj) AS subj, coalesce(new_row.obj, old_row.obj) AS obj,
+        old_row.question AS old_question, new_row.question AS new_question,
+        list_sort(list_filter(list_distinct(new_row.possible_answers),
+            lambda name: NOT coalesce(list_contains(old_row.possible_answers, name), false)
         )) AS answers_added,
-        list_sort(list_filter(list_distinct(old.possible_answers),
-            lambda name: NOT coalesce(list_contains(new.possible_answers, name), false)
+        list_sort(list_filter(list_distinct(old_row.possible_answers),
+            lambda name: NOT coalesce(list_contains(new_row.possible_answers, name), false)
         )) AS answers_gone,
-        old.s_pop AS old_s_pop, new.s_pop AS new_s_pop,
-        log2((new.s_pop + 1) / (old.s_pop + 1)) AS log2_ratio -- null if one of them is
-    FROM old FULL JOIN new USING (relation, s_uri, o_uri)
+        old_row.s_pop AS old_s_pop, new_row.s_pop AS new_s_pop,
+        log2((new_row.s_pop + 1) / (old_row.s_pop + 1)) AS log2_ratio -- null if one of them is
+    FROM pairs
 )
 SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS other_answers,
     change = 'kept' AND old_question != new_question AS reworded,
@@ -79,9 +78,10 @@ def write_difference(
     with database.connect(ingest.memory_gb, threads) as db:
         old_release = _load(db, "old", old, ingest)
         new_release = _load(db, "new", new, ingest)
+        pair_rows(db, KEY)
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
         with atomic(out / "difference.parquet") as table:
-            rows = f"SELECT * FROM compared WHERE {DIFFERS} ORDER BY {KEY}"
+            rows = f"SELECT * FROM compared WHERE {DIFFERS} ORDER BY {', '.join(KEY)}"
             database.write_query(db, rows, table)
         return [f"old: {old_release}", f"new: {new_release}", *_summary(db)]
 
@@ -99,10 +99,10 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
         database.view(db, f"{name}_rows", file)
     else:
         db.register(f"{name}_rows", _read_published(file, rejects))
-    columns = ", ".join(COLUMNS)
-    db.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}, month FROM {name}_rows")
+    db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(COLUMNS)} FROM {name}_rows")
 
-    counted = f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
+    triples = f"count(DISTINCT ({', '.join(KEY)}))"
+    counted = f"SELECT count(*), {triples}, min(month), max(month) FROM {name}"
     questions, triples, first_month, last_month = database.row(db, counted)
     if triples < questions:
         found = f"{questions} questions on {triples} triples"
@@ -120,7 +120,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
 
 def _check_columns(file: Path) -> None:
     names = parquet.schema_of(file, "get the release again").names
-    missing = [column for column in [*COLUMNS, "month"] if column not in names]
+    missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
 

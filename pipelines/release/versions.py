@@ -13,17 +13,19 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import duckdb
 
+from pipelines.check.table_difference import compare_files
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.release import card, contents, harness_task, retrievers
 from pipelines.release.difference import write_difference
 from pipelines.release.templating import Facts, render
-from pipelines.storage import database, parquet
+from pipelines.storage import database
 from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
 
 FIRST_VERSION = "1.0.0"
@@ -153,17 +155,15 @@ def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Pat
     """What changed from the release `previous`, None for the first release, to the tables in `new`.
 
     "previous" is a version or None. "level" is one of LEVELS, or None without a change or a
-    previous release. "tables" has for each table "rows", "columns_added", "columns_gone",
-    "rows_added", "rows_gone", "rows_changed", and "values_changed" by column. All columns and rows
-    of a table that only one release has are added or gone. "retrievers" has the names that are in
-    "retrievers_added", "retrievers_gone" and "retrievers_changed".
+    previous release. "tables" has the fields of a Difference for each table, "retrievers" the names
+    that are in "retrievers_added", "retrievers_gone" and "retrievers_changed".
     """
     tables = {}
     for table in contents.TABLES:
         old_file = previous / table.parquet if previous else None
-        entry = _table_changes(db, table, old_file, new / table.parquet)
-        if entry:
-            tables[table.name] = entry
+        difference = compare_files(db, table.key, old_file, new / table.parquet)
+        if difference:
+            tables[table.name] = asdict(difference)
     of_retrievers = retrievers.changes_since(previous, new)
     changes: Facts = {
         "previous": None,
@@ -232,84 +232,3 @@ def write_changelog(
     text = f"{CHANGELOG_TITLE}\n{newest}\n{earlier}"
     (folder / CHANGELOG).write_text(text, encoding="utf-8")
     return newest
-
-
-def _table_changes(
-    db: duckdb.DuckDBPyConnection,
-    table: contents.ReleaseTable,
-    old_file: Path | None,
-    new_file: Path,
-) -> Facts | None:
-    """The entry of one table in `changes`; None where neither release has the table."""
-    old_columns = _columns(old_file)
-    new_columns = _columns(new_file)
-    if not old_columns and not new_columns:
-        return None
-
-    old_rows = _count_rows(old_file)
-    new_rows = _count_rows(new_file)
-    added = [name for name in new_columns if name not in old_columns]
-    gone = [name for name, type_ in old_columns.items() if type_ != new_columns.get(name)]
-    entry: Facts = {
-        "rows": new_rows,
-        "columns_added": added,
-        "columns_gone": gone,
-        "rows_added": new_rows,
-        "rows_gone": old_rows,
-        "rows_changed": 0,
-        "values_changed": {},
-    }
-    in_both = old_columns.keys() & new_columns.keys()
-    if old_file is not None and set(table.key) <= in_both:
-        compared = []
-        for name, type_ in new_columns.items():
-            if old_columns.get(name) == type_ and name not in table.key:
-                compared.append(name)
-        database.view(db, "old_rows", old_file, numbered=True)
-        database.view(db, "new_rows", new_file, numbered=True)
-        entry |= _row_changes(db, table.key, compared)
-    return entry
-
-
-def _columns(file: Path | None) -> dict[str, str]:
-    """The columns of a table and their types; nothing where there is no file."""
-    if file is None or not file.is_file():
-        return {}
-    described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
-    return {name: type_ for name, type_, *_ in described}
-
-
-def _count_rows(file: Path | None) -> int:
-    if file is None or not file.is_file():
-        return 0
-    return parquet.metadata(file).num_rows
-
-
-def _row_changes(
-    db: duckdb.DuckDBPyConnection, key: Sequence[str], compared: Sequence[str]
-) -> Facts:
-    """The rows added, gone and changed from the view `old_rows` to `new_rows`, joined by `key`."""
-    differing = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared]
-    any_differs = " OR ".join(differing) or "false"
-    in_both = "old.row IS NOT NULL AND new.row IS NOT NULL"
-    counts = [
-        "count(*) FILTER (old.row IS NULL)",
-        "count(*) FILTER (new.row IS NULL)",
-        f"count(*) FILTER ({in_both} AND ({any_differs}))",
-    ]
-    counts += [f"count(*) FILTER ({in_both} AND {condition})" for condition in differing]
-    query = f"""SELECT {", ".join(counts)}
-        FROM (SELECT *, file_row_number AS row FROM old_rows) AS old
-        FULL JOIN (SELECT *, file_row_number AS row FROM new_rows) AS new
-            USING ({", ".join(key)})"""
-    added, gone, changed, *values = database.row(db, query)
-    changed_by_column = {}
-    for name, count in zip(compared, values, strict=True):
-        if count:
-            changed_by_column[name] = count
-    return {
-        "rows_added": added,
-        "rows_gone": gone,
-        "rows_changed": changed,
-        "values_changed": changed_by_column,
-    }

@@ -75,6 +75,12 @@ def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRela
     return db.sql(query, params=values)
 
 
+def column_types(db: duckdb.DuckDBPyConnection, view: str) -> dict[str, str]:
+    """Column -> DuckDB's type."""
+    columns = db.view(view)
+    return dict(zip(columns.columns, map(str, columns.types), strict=True))
+
+
 def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
     """The only row of a query."""
     (only_row,) = db.sql(query, params=values).fetchall()

@@ -213,20 +213,18 @@ the catalogue: a row for each value.""",
         Column("expectation", pa.string(), "its name, which `longtail accept` takes"),
         Column("file", pa.string(), "the table, below data/"),
         Column(
-            "measure", pa.string(), "what was measured of it, such as rows, or nulls in s_label"
+            "measure",
+            pa.string(),
+            "what was measured of it, such as rows, or faults: rows that should not be as they are",
         ),
-        Column(
-            "value",
-            pa.float64(),
-            "the value; null if the table has no rows to measure, or lacks a column",
-        ),
+        Column("value", pa.float64(), "the value; null for a share of no rows"),
         Column("low, high", pa.float64(), "the figure's 95 % interval; null for counts and shares"),
         Column(
             "least, most",
             pa.float64(),
             "the bounds that do not depend on earlier runs; null if there is none",
         ),
-        Column("detail", pa.string(), "what is wrong, if a number does not say it; null otherwise"),
+        Column("detail", pa.string(), "the first faults; null if there is none"),
         Column(
             "holds",
             pa.bool_(),

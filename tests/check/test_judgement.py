@@ -17,7 +17,7 @@ KINDS = {
     "values": {"no_nulls": ["label"]},
     "key": {"unique": ["key"]},
     "language": {"titled": {"label": "label", "title": "title", "least": 0.5}},
-    "right": {"not_worse": {"figure": "right", "by": ["lm"], "better": "more", "fall": 0.02}},
+    "right": {"figure": {"column": "right", "by": ["lm"], "fall": 0.02}},
 }
 EXPECTATIONS = {
     name: Expectation.model_validate(
@@ -62,15 +62,19 @@ def right(value: float, wide: float) -> None:
         (
             "values",
             [{"label": None}, {"label": "a"}],
-            "nulls in label of values/t.parquet: 1, expected at most 0",
+            "faults of values/t.parquet: 1, such as row 1: it has no label",
         ),
-        ("key", [{"key": 1}, {"key": 1}], "repeats of key of key/t.parquet: 1, expected at most 0"),
+        (
+            "key",
+            [{"key": 1}, {"key": 2}, {"key": 1}],
+            "faults of key/t.parquet: 1, such as row 3 (1): its key is that of row 1",
+        ),
         (
             "language",
             [{"label": "Париж", "title": "Paris"}],
             "share of label that is title of language/t.parquet: 0, expected at least 0.5",
         ),
-        ("values", [{"key": 1}], "values/t.parquet: no column label"),
+        ("values", [{"key": 1}], "faults of values/t.parquet: 1, such as no column label"),
     ],
 )
 def test_a_month_by_itself_says_what_is_wrong(name, table, line):
@@ -101,7 +105,7 @@ def test_an_acceptance_renews_the_reference_of_its_own():
     rows(490)
     (line,) = look()
     assert line.startswith(
-        "right: right of tiny in right/t.parquet: 0.8 [0.79, 0.81] in the reference"
+        "right: right for tiny of right/t.parquet: 0.8 [0.79, 0.81] in the reference"
     )
 
 
@@ -113,8 +117,8 @@ def test_a_figure_is_worse_only_if_it_is_clearly_so():
     right(0.3, wide=0.1)
     (line,) = look(lands=False)
     assert line == (
-        "right: right of tiny in right/t.parquet: 0.5 [0.4, 0.6] in the last landed run, now 0.3 [0.2, 0.4],"
-        " clearly worse by 0.2"
+        "right: right for tiny of right/t.parquet: 0.5 [0.4, 0.6] in the last landed run, now 0.3 [0.2, 0.4]"
+        " (-40.0%), expected at most the share 0.02 less"
     )
     right(0.9, wide=0.1)
     assert look() == []
@@ -134,5 +138,5 @@ def test_a_run_of_a_part_keeps_the_other_tables():
     of_reference, of_last = look()
     assert of_reference.startswith("rows: rows of rows/t.parquet: 1,000 in the reference")
     assert of_last.startswith(
-        "right: right of tiny in right/t.parquet: 0.9 [0.89, 0.91] in the last"
+        "right: right for tiny of right/t.parquet: 0.9 [0.89, 0.91] in the last"
     )

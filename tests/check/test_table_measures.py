@@ -17,7 +17,7 @@ ROWS = [
     {"key": "a", "label": "Paris", "title": "Paris (Texas)", "right": 0.5, "kind": "all"},
     {"key": "b", "label": "Rome", "title": "Rome", "right": 0.7, "kind": "few"},
 ]
-FIGURE = {"figure": "right", "by": ["key"], "only": {"kind": "all"}, "better": "more"}
+FIGURE = {"column": "right", "by": ["key"], "only": {"kind": "all"}}
 
 
 def measure(tmp_path: Path, expect: dict, rows: list[dict]) -> list[dict]:
@@ -56,8 +56,8 @@ def write(tmp_path: Path, values: object) -> Path:
             0.5,
             False,
         ),
-        ({"not_worse": FIGURE}, {}, 0.5, True),
-        ({"known": {"column": "views"}}, {}, None, False),
+        ({"figure": FIGURE}, {}, 0.5, True),
+        ({"known": {"column": "views"}}, {}, 1, False),
     ],
 )
 def test_a_kind_is_measured_and_bounded(tmp_path, expect, change, value, holds):

@@ -2,11 +2,13 @@
 are not.
 """
 
+import re
 import shutil
 
 import pytest
 from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
 
+from pipelines.check import table_rules
 from pipelines.errors import LongtailError
 from pipelines.release import contents
 from pipelines.storage import database
@@ -26,11 +28,11 @@ CHANGES = {  # question -> (what is changed in it, why it is refused)
         f"its s_uri is {WIKIDATA}01, expected an address of Wikidata's",
     ),
     "Q2-P106-Q20": ({"s_pop": 98}, None),  # what the subject's other questions are compared with
-    "Q2-P106-Q21": ({"possible_answers": []}, "its possible_answers is , expected an answer"),
+    "Q2-P106-Q21": ({"possible_answers": []}, "its possible_answers is [], expected an answer"),
     "Q2-P106-Q22": ({"s_pop": 98, "o_pop": -1}, "its o_pop is -1, expected page views"),
     "Q3-P106-Q20": (
         {"possible_answers": ["poet", " "]},
-        "its possible_answers is poet| , expected no blank one",
+        "its possible_answers is [poet, ' '], expected no blank one",
     ),
     "Q3-P106-Q21": (
         {"possible_answers": ["poet", "poet"]},
@@ -44,60 +46,69 @@ CHANGES = {  # question -> (what is changed in it, why it is refused)
 
 
 @pytest.fixture
-def faults_of(tmp_path):
-    """A function that gives (all faults, the error) of datasets as the stages would leave them."""
+def faults_of(tmp_path, monkeypatch):
+    """A function that gives all faults by table, of datasets as the stages would leave them."""
+    monkeypatch.setattr(table_rules, "FAULTS_NAMED", 100)
 
-    def found(*tables) -> tuple[list[tuple], str]:
-        shutil.rmtree(tmp_path / "release", ignore_errors=True)
-        (tmp_path / "release").mkdir()
-        with database.connect(INGEST.memory_gb, 1) as db:
-            contents.write_tables(db, write_data(tmp_path / "data", *tables), tmp_path / "release")
-            try:
-                contents.check_tables(db, tmp_path / "release")
-            except LongtailError as error:
-                return db.sql("FROM faults ORDER BY ALL").fetchall(), str(error)
-        return [], ""
+    def found(*tables) -> dict[str, list[str]]:
+        error = error_of(tmp_path, *tables)
+        faults = error.removeprefix("not fit for a release: ")
+        by_table = re.findall(
+            r"(\w+)\.parquet has \d+ faults: (.*?)(?=; \w+\.parquet has|$)", faults
+        )
+        return {table: text.split("; ") for table, text in by_table}
 
     return found
 
 
+def error_of(tmp_path, *tables) -> str:
+    """What is said of datasets as the stages would leave them; "" if they are fit."""
+    shutil.rmtree(tmp_path / "release", ignore_errors=True)
+    (tmp_path / "release").mkdir()
+    with database.connect(INGEST.memory_gb, 1) as db:
+        contents.write_tables(db, write_data(tmp_path / "data", *tables), tmp_path / "release")
+        try:
+            contents.check_tables(db, tmp_path / "release")
+        except LongtailError as error:
+            return str(error)
+    return ""
+
+
 def test_unknown_popularity_passes_if_questions_agree(faults_of):
     rows = questions(FACTS, {1: None, 2: 99, 3: None, 4: 5})
-    assert faults_of(rows) == ([], "")
+    assert faults_of(rows) == {}
     rows[1]["s_pop"] = 7
-    _, error = faults_of(rows)
-    assert "row 2 (Q1-P106-Q21): its popularity of the subject is not that of row 1" in error
+    fault = "row 2 (Q1-P106-Q21): its popularity of the subject is not that of row 1"
+    assert fault in faults_of(rows)["popqa"]
 
 
-def test_bad_questions_are_named(faults_of):
-    faults, error = faults_of([row | CHANGES[row["question_id"]][0] for row in questions(FACTS)])
+def test_bad_questions_are_named(faults_of, tmp_path, monkeypatch):
+    rows = [row | CHANGES[row["question_id"]][0] for row in questions(FACTS)]
+    faults = faults_of(rows)["popqa"]
     for place, (question, (_, why)) in enumerate(CHANGES.items(), start=1):
-        found = [
-            reason
-            for file, row, key, reason in faults
-            if (file, row, key) == ("popqa.parquet", place, question)
-        ]
+        row = f"row {place} ({question}): "
+        found = [fault.removeprefix(row) for fault in faults if fault.startswith(row)]
         assert any(reason.startswith(why) for reason in found) if why else not found
-    first = "popqa.parquet row 1 (Q1-P106-Q20): its prop is job"
-    assert error.startswith(f"not fit for a release, {len(faults)} faults: {first}")
-    assert error.endswith(f"; and {len(faults) - contents.FAULTS_NAMED} more")
+
+    monkeypatch.undo()
+    first = "row 1 (Q1-P106-Q20): its prop is job"
+    error = error_of(tmp_path, rows)
+    count = len(faults)
+    assert error.startswith(f"not fit for a release: popqa.parquet has {count} faults: {first}")
+    assert error.count("row ") - error.count("of row ") == table_rules.FAULTS_NAMED
 
 
-def test_a_triple_asked_about_twice_is_named(
-    faults_of,
-):
+def test_a_triple_asked_about_twice_is_named(faults_of):
     """An answer twice passes in published rows only."""
     first, second, *others = questions()
-    faults, _ = faults_of([first, second, *others, second | {"id": 1, "question_id": "another"}])
-    assert faults == [
-        ("popqa.parquet", 6, "another", "its relation, s_uri, o_uri is that of row 2")
-    ]
+    faults = faults_of([first, second, *others, second | {"id": 1, "question_id": "another"}])
+    assert faults["popqa"] == ["row 6 (another): its relation, s_uri, o_uri is that of row 2"]
     strange = {"possible_answers": ["poet", "bard", "poet"], "o_pop": -2}
-    assert faults_of([first | strange | {"origin": "published"}, second, *others]) == ([], "")
-    ours, _ = faults_of([first | strange, second, *others])
-    assert [why for *_, why in ours] == [
+    assert faults_of([first | strange | {"origin": "published"}, second, *others]) == {}
+    ours = faults_of([first | strange, second, *others])["popqa"]
+    assert [fault.partition(": ")[2] for fault in ours] == [
         "its o_pop is -2, expected page views",
-        "its possible_answers is poet|bard|poet, expected each once",
+        "its possible_answers is [poet, bard, poet], expected each once",
     ]
 
 
@@ -112,42 +123,16 @@ def test_bad_links_and_thresholds_are_named(faults_of):
         "adaptive": 1.5,
         "closed_book": float("nan"),
     }
-    assert faults_of(None, linked, cuts)[0] == [
-        (
-            "entityquestions_links.parquet",
-            1,
-            "P19-1",
-            "its link is ambiguous, expected label or alias with an address",
-        ),
-        ("entityquestions_links.parquet", 2, "P19-1", "its question_id is that of row 1"),
-        (
-            "entityquestions_links.parquet",
-            2,
-            "P19-1",
-            "its s_pop is 3, expected page views of what is linked",
-        ),
-        (
-            "thresholds.parquet",
-            1,
-            "popqa tiny bm25 exact P106",
-            "its threshold is -1.0, expected page views",
-        ),
-        (
-            "thresholds.parquet",
-            2,
-            "popqa tiny bm25 shrunk P106",
-            "its adaptive is 1.5, expected from 0 to 1",
-        ),
-        (
-            "thresholds.parquet",
-            2,
-            "popqa tiny bm25 shrunk P106",
-            "its closed_book is nan, expected from 0 to 1",
-        ),
-        (
-            "thresholds.parquet",
-            2,
-            "popqa tiny bm25 shrunk P106",
-            "its threshold_low is 9.0, expected a lower one",
-        ),
-    ]
+    assert faults_of(None, linked, cuts) == {
+        "entityquestions_links": [
+            "row 1 (P19-1): its link is ambiguous, expected label or alias with an address",
+            "row 2 (P19-1): its question_id is that of row 1",
+            "row 2 (P19-1): its s_pop is 3, expected page views of what is linked",
+        ],
+        "thresholds": [
+            "row 1 (popqa tiny bm25 exact P106): its threshold is -1.0, expected page views",
+            "row 2 (popqa tiny bm25 shrunk P106): its adaptive is 1.5, expected from 0 to 1",
+            "row 2 (popqa tiny bm25 shrunk P106): its closed_book is nan, expected from 0 to 1",
+            "row 2 (popqa tiny bm25 shrunk P106): its threshold_low is 9.0, expected a lower one",
+        ],
+    }
