@@ -8,13 +8,12 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines.adaptive import rule
-from pipelines.adaptive.tune_thresholds import THRESHOLDS
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params
-from pipelines.questions.popqa import COLUMNS
-from pipelines.questions.published import SCHEMA
 from pipelines.release.versions import write_release
 from pipelines.storage.atomic import write_json
+from pipelines.tables.answers import THRESHOLDS
+from pipelines.tables.questions import POPQA
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 WIKIDATA = "http://www.wikidata.org/entity/Q"
@@ -96,10 +95,7 @@ def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str
 
 def popqa(rows: list[dict[str, Any]]) -> pa.Table:
     """The rows as the table popqa.parquet."""
-    kinds = {
-        name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS
-    }
-    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
+    return pa.Table.from_pylist(rows, schema=POPQA.schema)
 
 
 def links() -> list[dict[str, Any]]:
@@ -196,7 +192,7 @@ def write_data(
         "questions/entityquestions/entityquestions": pa.Table.from_pylist(
             linked, schema=pa.schema(LINK_SCHEMA)
         ),
-        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS),
+        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS.schema),
     }
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
+import duckdb
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section, Share
+from pipelines.storage import database
 
 FILE = Path("conf/expectations.yaml")
 SET = "<set>"  # in a name and a table: each question set
@@ -31,11 +33,21 @@ class Bounds(Section):
     rise: Annotated[float, Field(ge=0)] | None = None
 
 
+class Value(NamedTuple):
+    """What was measured of the view `rows`; exact if it has no interval."""
+
+    measure: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
 class Rows(Bounds):
     """The number of rows."""
 
-    def query(self) -> str:
-        return "SELECT 'rows', count(*), NULL, NULL FROM rows"
+    def measure(self, db: duckdb.DuckDBPyConnection) -> list[Value]:
+        (rows,) = database.row(db, "SELECT count(*) FROM rows")
+        return [Value("rows", rows)]
 
 
 class Known(Bounds):
@@ -43,9 +55,10 @@ class Known(Bounds):
 
     column: str
 
-    def query(self) -> str:
+    def measure(self, db: duckdb.DuckDBPyConnection) -> list[Value]:
         share = f'count("{self.column}") / nullif(count(*), 0)'
-        return f"SELECT 'share of rows with {self.column}', {share}, NULL, NULL FROM rows"
+        (value,) = database.row(db, f"SELECT {share} FROM rows")
+        return [Value(f"share of rows with {self.column}", value)]
 
 
 class Titled(Bounds):
@@ -57,10 +70,11 @@ class Titled(Bounds):
     label: str
     title: str
 
-    def query(self) -> str:
+    def measure(self, db: duckdb.DuckDBPyConnection) -> list[Value]:
         title = f"""regexp_replace("{self.title}", ' [(].*[)]$', '')"""
         share = f"""avg((lower("{self.label}") = lower({title}))::INTEGER)"""
-        return f"SELECT 'share of {self.label} that is {self.title}', {share}, NULL, NULL FROM rows"
+        (value,) = database.row(db, f"SELECT {share} FROM rows")
+        return [Value(f"share of {self.label} that is {self.title}", value)]
 
 
 class Figure(Bounds):
@@ -70,13 +84,20 @@ class Figure(Bounds):
     by: list[str]  # the columns that say whose figure it is
     only: dict[str, str] = Field({})  # column -> its value in the rows that count
 
-    def query(self) -> str:
+    def measure(self, db: duckdb.DuckDBPyConnection) -> list[Value]:
         whose = ", ".join(f'"{column}"' for column in self.by)
         conditions = [f'"{self.column}_low" IS NOT NULL']
-        conditions += [f""""{column}" = '{value}'""" for column, value in self.only.items()]
-        return f"""SELECT concat_ws(' ', '{self.column} for', {whose}),
-                "{self.column}", "{self.column}_low", "{self.column}_high"
-            FROM rows WHERE {" AND ".join(conditions)}"""
+        conditions += [f'"{column}" = ?' for column in self.only]
+        rows = db.sql(
+            f"""SELECT concat_ws(' ', {whose}), "{self.column}", "{self.column}_low",
+                "{self.column}_high"
+            FROM rows WHERE {" AND ".join(conditions)}""",
+            params=list(self.only.values()),
+        )
+        figures = []
+        for name, value, low, high in rows.fetchall():
+            figures.append(Value(f"{self.column} for {name}", value, low, high))
+        return figures
 
 
 class Expect(Section):

@@ -33,7 +33,8 @@ KEY = ("expectation", "file", "measure")
 # A value without an interval is exact.
 CHANGES = """
     SELECT expectation, file, measure,
-        new_row.value, coalesce(new_row.low, new_row.value) AS low, coalesce(new_row.high, new_row.value) AS high,
+        new_row.value, coalesce(new_row.low, new_row.value) AS low,
+        coalesce(new_row.high, new_row.value) AS high,
         old_row.value AS old_value, coalesce(old_row.low, old_row.value) AS old_low,
         coalesce(old_row.high, old_row.value) AS old_high
     FROM pairs

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines.check.expectations import Bounds, Expect, Expectation
+from pipelines.check.expectations import Bounds, Expect, Expectation, Value
 from pipelines.check.table_rules import TableRules, find_faults
 from pipelines.storage import database
 from pipelines.tables.answers import MEASURES
@@ -46,30 +46,26 @@ def _measure_table(
     detail = None
     try:
         if expect.measured:
-            values = db.sql(expect.measured.query()).fetchall()
+            values = expect.measured.measure(db)
         else:
             count, first = find_faults(db, _rules(expect))
-            values = [("faults", count, None, None)]
+            values = [Value("faults", count)]
             detail = "; ".join(first) or None
     except duckdb.BinderException as error:
-        values = [("faults", 1, None, None)]
+        values = [Value("faults", 1)]
         _, column, _ = str(error).split('"', 2)
         detail = f"no column {column}"
 
     bounds = expect.bounds
-    for measure, value, low, high in values:
+    for value in values:
         yield {
             "expectation": name,
             "file": file,
-            "measure": measure,
-            "value": value,
-            "low": low,
-            "high": high,
             "least": bounds.least,
             "most": bounds.most,
             "detail": detail,
-            "holds": detail is None and _is_within(value, bounds),
-        }
+            "holds": detail is None and _is_within(value.value, bounds),
+        } | value._asdict()
 
 
 def _rules(expect: Expect) -> TableRules:

@@ -26,57 +26,70 @@ class TableRules:
 
 
 class Faults(NamedTuple):
-    """What in a table breaks its rules."""
+    """The rows of a table that break its rules."""
 
     count: int
-    first: list[str]  # in words, each with its row
+    first: list[str]  # in words
+
+
+class Rule(NamedTuple):
+    """One rule."""
+
+    fault: str  # what is said of a row that breaks it; {} is its value
+    query: str  # the rows that break it: their numbers, and the `value`
 
 
 def find_faults(db: duckdb.DuckDBPyConnection, rules: TableRules) -> Faults:
-    """What in the view `rows`, which is numbered (`database.view`), breaks the rules."""
-    queries = list(_queries(rules))
-    if not queries:
-        return Faults(0, [])
-
+    """The faults of the view `rows`, which is numbered (`database.view`)."""
+    named_rules = list(_rules(rules))
+    queries = []
+    for number, rule in enumerate(named_rules):
+        queries.append(
+            f"SELECT {ROW}, {number} AS rule, value::VARCHAR AS value FROM ({rule.query})"
+        )
     db.execute(f"CREATE OR REPLACE TEMP TABLE faults AS {' UNION ALL '.join(queries)}")
+
     (count,) = database.row(db, "SELECT count(*) FROM faults")
-    name = "''"
-    if rules.named_by:
-        name = f"' (' || concat_ws(' ', {_listed(rules.named_by)}) || ')'"
-    first = db.sql(
-        f"""SELECT 'row ' || {ROW} + 1 || {name} || ': ' || why
-        FROM (FROM faults ORDER BY {ROW}, why LIMIT {FAULTS_NAMED}) JOIN rows USING ({ROW})
-        ORDER BY {ROW}, why"""
+    rows = db.sql(
+        f"""SELECT {ROW} + 1, concat_ws(' ', {_listed(rules.named_by) or "NULL"}), rule, value
+        FROM (FROM faults ORDER BY {ROW}, rule LIMIT {FAULTS_NAMED}) JOIN rows USING ({ROW})
+        ORDER BY {ROW}, rule"""
     )
-    return Faults(count, [text for (text,) in first.fetchall()])
+    first = []
+    for row, name, number, value in rows.fetchall():
+        place = f"row {row} ({name})" if name else f"row {row}"
+        first.append(f"{place}: {named_rules[number].fault.format(value)}")
+    return Faults(count, first)
 
 
-def _queries(rules: TableRules) -> Iterator[str]:
-    """A query for each rule: the rows that break it, and why."""
+def _rules(rules: TableRules) -> Iterator[Rule]:
     for column in rules.required:
-        yield f"""SELECT {ROW}, 'it has no {column}' AS why FROM rows WHERE "{column}" IS NULL"""
+        query = f'SELECT {ROW}, NULL AS value FROM rows WHERE "{column}" IS NULL'
+        yield Rule(f"it has no {column}", query)
 
     for column, conditions in rules.bad.items():
         for condition, expected in conditions.items():
             is_bad = condition.replace("{column}", column)
-            quoted = expected.replace("'", "''")
-            yield f"""SELECT {ROW}, 'its {column} is ' || {column}::VARCHAR || ', expected {quoted}'
-                AS why FROM rows WHERE ({is_bad}) AND {column} IS NOT NULL"""
+            query = f"""SELECT {ROW}, {column} AS value FROM rows
+                WHERE ({is_bad}) AND {column} IS NOT NULL"""
+            yield Rule(f"its {column} is {{}}, expected {expected}", query)
 
     for columns in rules.unique:
-        yield f"""SELECT {ROW}, 'its {", ".join(columns)} is that of row ' || first + 1 AS why
+        query = f"""SELECT {ROW}, first + 1 AS value
             FROM (SELECT {ROW}, min({ROW}) OVER (PARTITION BY {_listed(columns)}) AS first
                 FROM rows)
             WHERE {ROW} > first"""
+        yield Rule(f"its {', '.join(columns)} is that of row {{}}", query)
 
     for columns, expression, description in rules.agreeing:
         known = " AND ".join(f'"{column}" IS NOT NULL' for column in columns)
-        yield f"""SELECT {ROW}, 'its {description} is not that of row ' || first + 1 AS why
-            FROM (SELECT {ROW}, {expression} AS value,
+        query = f"""SELECT {ROW}, first + 1 AS value
+            FROM (SELECT {ROW}, {expression} AS agreed,
                     first_value({expression}) OVER same AS expected, min({ROW}) OVER same AS first
                 FROM rows WHERE {known}
                 WINDOW same AS (PARTITION BY {_listed(columns)} ORDER BY {ROW}))
-            WHERE value IS DISTINCT FROM expected"""
+            WHERE agreed IS DISTINCT FROM expected"""
+        yield Rule(f"its {description} is not that of row {{}}", query)
 
 
 def _listed(columns: list[str]) -> str:

@@ -107,8 +107,8 @@ def test_a_triple_asked_about_twice_is_named(faults_of):
     assert faults_of([first | strange | {"origin": "published"}, second, *others]) == {}
     ours = faults_of([first | strange, second, *others])["popqa"]
     assert [fault.partition(": ")[2] for fault in ours] == [
-        "its o_pop is -2, expected page views",
         "its possible_answers is [poet, bard, poet], expected each once",
+        "its o_pop is -2, expected page views",
     ]
 
 
@@ -126,13 +126,13 @@ def test_bad_links_and_thresholds_are_named(faults_of):
     assert faults_of(None, linked, cuts) == {
         "entityquestions_links": [
             "row 1 (P19-1): its link is ambiguous, expected label or alias with an address",
-            "row 2 (P19-1): its question_id is that of row 1",
             "row 2 (P19-1): its s_pop is 3, expected page views of what is linked",
+            "row 2 (P19-1): its question_id is that of row 1",
         ],
         "thresholds": [
             "row 1 (popqa tiny bm25 exact P106): its threshold is -1.0, expected page views",
-            "row 2 (popqa tiny bm25 shrunk P106): its adaptive is 1.5, expected from 0 to 1",
-            "row 2 (popqa tiny bm25 shrunk P106): its closed_book is nan, expected from 0 to 1",
             "row 2 (popqa tiny bm25 shrunk P106): its threshold_low is 9.0, expected a lower one",
+            "row 2 (popqa tiny bm25 shrunk P106): its closed_book is nan, expected from 0 to 1",
+            "row 2 (popqa tiny bm25 shrunk P106): its adaptive is 1.5, expected from 0 to 1",
         ],
     }
