@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from pipelines import catalogue  # noqa: E402 - it is found by the line above
 from pipelines.intervals import Interval  # noqa: E402
 from pipelines.tables import every_table  # noqa: E402
-from pipelines.tables.table import ENDS, INTERVAL, Table  # noqa: E402
+from pipelines.tables.table import ENDS, Table, type_name  # noqa: E402
 from pipelines.with_studies.all_tables import TABLES  # noqa: E402
 
 MADE = (
@@ -101,14 +100,8 @@ def _table(table: Table) -> str:
         lines += [f"The same columns are in {_code(table.also)}.", ""]
     lines += ["| column | type | meaning |", "|---|---|---|"]
     for column in table.columns:
-        lines.append(f"| {_code(column.names)} | {_type(column.type)} | {column.meaning} |")
+        lines.append(f"| {_code(column.names)} | {type_name(column.type)} | {column.meaning} |")
     return "\n".join([*lines, ""])
-
-
-def _type(kind: pa.DataType) -> str:
-    if kind == INTERVAL:
-        return "interval"
-    return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
 
 
 def _section(section: dict) -> str:

@@ -24,6 +24,7 @@ from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
 from pipelines.storage import database
 from pipelines.storage.atomic import write_json
+from pipelines.tables.table import type_name
 
 TITLE = "PopQA by Longtail"
 # It names who maintains this checkout: they are the authors of its releases.
@@ -46,14 +47,6 @@ Khashabi, Daniel and
 Linguistics},
   year = {2023}
 }"""
-# DuckDB's types -> the card's.
-CARD_TYPES = {
-    "BIGINT": "int64",
-    "DOUBLE": "double",
-    "BOOLEAN": "bool",
-    "VARCHAR": "string",
-    "VARCHAR[]": "list of string",
-}
 SIZES = {  # number of rows that is not reached -> Hugging Face's word for the size
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -144,7 +137,7 @@ def _facts(
         "licences": _licences(has_published),
         "size": _size(db, tables),
         "tables": tables,
-        "types": CARD_TYPES,
+        "type_name": type_name,
         "sums": sums,
         "popqa": popqa,
         "dates": dates,

@@ -28,6 +28,8 @@ from pipelines.language.relations import read_relations
 from pipelines.questions import published
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
+from pipelines.tables.every_table import table_of
+from pipelines.tables.table import Column, Table
 
 ROWS_OF_TSV = 100_000  # rows that are written at once
 SUMS = "SHA256SUMS"
@@ -68,11 +70,28 @@ class ReleaseTable:
     source: str
     key: list[str]
     split: str
-    columns: dict[str, tuple[str, str]]
     nullable: list[str]
     bad: dict[str, dict[str, str]]
     agreeing: list[tuple[list[str], str, str]] = field(default_factory=list)
     unique: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+
+    @property
+    def declared(self) -> Table:
+        """The table that this is a copy of."""
+        table = table_of(self.source)
+        assert table
+        return table
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns, in order."""
+        return self.columns or self.declared.schema.names
+
+    @property
+    def described(self) -> list[Column]:
+        """Its columns with their types and meanings."""
+        return self.declared.columns_of(self.names)
 
     @property
     def parquet(self) -> str:
@@ -86,11 +105,11 @@ class ReleaseTable:
     def rules(self) -> TableRules:
         """What every row has to be."""
         return TableRules(
-            required=[column for column in self.columns if column not in self.nullable],
+            required=[column for column in self.names if column not in self.nullable],
             unique=[*([column] for column in self.unique), self.key],
             bad=self.bad,
             agreeing=self.agreeing,
-            named_by=["question_id"] if "question_id" in self.columns else self.key,
+            named_by=["question_id"] if "question_id" in self.names else self.key,
         )
 
 
@@ -128,7 +147,7 @@ def _write_table(
 ) -> None:
     """Write a table's columns as Parquet and TSV, its rows in the order of `source`."""
     database.view(db, "source", source, numbered=True)
-    rows = f"SELECT {', '.join(table.columns)} FROM source ORDER BY file_row_number"
+    rows = f"SELECT {', '.join(table.names)} FROM source ORDER BY file_row_number"
     database.write_query(db, rows, folder / table.parquet)
     tsv = folder / table.tsv
     if table is POPQA:

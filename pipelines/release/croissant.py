@@ -3,18 +3,21 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+
 from pipelines.release import contents
 from pipelines.release.templating import TEMPLATES, Facts
+from pipelines.tables.table import Column, type_name
 
 # The standard context; Croissant's readers warn without it.
 CONTEXT = TEMPLATES / "croissant_context.json"
-# DuckDB's types -> Croissant's, which marks lists as repeated.
+# The types of columns -> Croissant's, which marks lists as repeated.
 TYPES = {
-    "BIGINT": "sc:Integer",
-    "DOUBLE": "sc:Float",
-    "BOOLEAN": "sc:Boolean",
-    "VARCHAR": "sc:Text",
-    "VARCHAR[]": "sc:Text",
+    "int64": "sc:Integer",
+    "double": "sc:Float",
+    "bool": "sc:Boolean",
+    "string": "sc:Text",
+    "list of string": "sc:Text",
 }
 MEDIA_TYPES = {
     ".json": "application/json",
@@ -62,19 +65,9 @@ def _file_object(folder: Path, name: str) -> dict[str, str]:
 
 def _record_set(table: contents.ReleaseTable) -> Facts:
     fields = []
-    for name, (type_name, meaning) in table.columns.items():
-        source = {"fileObject": {"@id": table.parquet}, "extract": {"column": name}}
-        field: Facts = {
-            "@type": "cr:Field",
-            "@id": f"{table.name}/{name}",
-            "name": name,
-            "description": meaning,
-            "dataType": TYPES[type_name],
-            "source": source,
-        }
-        if type_name.endswith("[]"):
-            field["repeated"] = True
-        fields.append(field)
+    for column in table.described:
+        for name in column.names:
+            fields.append(_field(table, name, column))
     return {
         "@type": "cr:RecordSet",
         "@id": table.name,
@@ -83,3 +76,18 @@ def _record_set(table: contents.ReleaseTable) -> Facts:
         "key": [{"@id": f"{table.name}/{name}"} for name in table.key],
         "field": fields,
     }
+
+
+def _field(table: contents.ReleaseTable, name: str, column: Column) -> Facts:
+    source = {"fileObject": {"@id": table.parquet}, "extract": {"column": name}}
+    field: Facts = {
+        "@type": "cr:Field",
+        "@id": f"{table.name}/{name}",
+        "name": name,
+        "description": column.meaning,
+        "dataType": TYPES[type_name(column.type)],
+        "source": source,
+    }
+    if pa.types.is_list(column.type):
+        field["repeated"] = True
+    return field

@@ -153,11 +153,11 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
 `dense_below_genread`. There, `closed_book` and never mean the answers above the threshold;
 `augmented` and always mean those below it.""",
     [
-        Column(
-            "dataset, lm, method, search, relation",
-            pa.string(),
-            "key; `method` is the one that gives the augmented answers",
-        ),
+        Column("dataset", pa.string(), "the question set"),
+        Column("lm", pa.string(), "the language model that answered"),
+        Column("method", pa.string(), "how the augmented answers were made"),
+        Column("search", pa.string(), "how the threshold was searched for"),
+        Column("relation", pa.string(), "the group of questions, such as a Wikidata property"),
         Column("questions", pa.int64(), "questions of the relation with a known popularity"),
         Column(
             "pooled",
@@ -165,10 +165,11 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
             "whether the relation has fewer than `thresholds.min_questions`, and so uses the "
             "threshold of all relations together",
         ),
+        Column("popularity_least", pa.float64(), "the least popularity of these questions"),
         Column(
-            "popularity_least, popularity_most",
+            "popularity_most",
             pa.float64(),
-            "least and largest popularity of these questions",
+            "the largest popularity of these questions; beyond it nothing is known",
         ),
         Column(
             "policy",

@@ -113,7 +113,12 @@ name has the question's relation there. `link` has one of these words:
         Column("s_uri", pa.string(), "Wikidata address; null if not linked"),
         Column("split", pa.string(), "train or test as in PopQA; test if not linked"),
         Column("matched", pa.bool_(), "whether the subject is linked"),
-        Column("link", pa.string(), "how the subject is linked, or why it is not"),
+        Column(
+            "link",
+            pa.string(),
+            "label, alias: how the subject is linked; ambiguous, another_type, without_article, "
+            "not_found: why it is not",
+        ),
     ],
 )
 

@@ -42,6 +42,13 @@ class Column:
         return fields
 
 
+def type_name(kind: pa.DataType) -> str:
+    """A type in words."""
+    if kind == INTERVAL:
+        return "interval"
+    return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
+
+
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
     """The schema of a file with these columns."""
     fields = []
@@ -72,6 +79,16 @@ class Table:
     @cached_property
     def schema(self) -> pa.Schema:
         return schema_of(self.columns)
+
+    def columns_of(self, names: Sequence[str]) -> list[Column]:
+        """What is declared of some columns of a file; the bounds of an interval go with it."""
+        columns = []
+        for column in self.columns:
+            fields = [field for field in column.fields if field.name in names]
+            if fields:
+                chosen = ", ".join(field.name for field in fields)
+                columns.append(Column(chosen, fields[0].type, column.meaning))
+        return columns
 
     def check(self, schema: pa.Schema, file: str = "") -> None:
         """Raise LongtailError if the columns of a file are not the declared ones."""

@@ -51,7 +51,7 @@ def test_every_loader_reads_it(first, tmp_path, monkeypatch):
     )
     for table in contents.present(first):
         rows = duckdb.sql(f"FROM '{first / table.parquet}'").to_arrow_table().to_pylist()
-        assert pandas.read_parquet(first / table.parquet).shape == (len(rows), len(table.columns))
+        assert pandas.read_parquet(first / table.parquet).shape == (len(rows), len(table.names))
         assert list(pandas.read_csv(first / table.tsv, sep="\t")[table.key[-1]]) == [
             r[table.key[-1]] for r in rows
         ]
@@ -194,7 +194,7 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
         "| popqa | tiny | bm25 | 4 | 0.250 | 0.500 | 0.750 | 1.000 |",
         "1 (50.0 %) are linked",
         "| Wikidata, JSON dump or query results | 1 | 1.50 | CC0-1.0 |",
-        *(f"| `{column}` |" for table in contents.TABLES for column in table.columns),
+        *(f"`{name}`" for table in contents.TABLES for name in table.names),
     ):
         assert said in body
     assert "fictional" not in body
