@@ -44,7 +44,6 @@ class Judgement:
     measures: pa.Table  # MEASURES
     unmet: list[Unmet]
     accepted: list[Acceptance]  # of this month, those that let an expectation through
-    has_history: bool  # whether one of these runs landed before
 
     @property
     def stopping(self) -> list[Unmet]:
@@ -78,12 +77,12 @@ def compare(
 ) -> Judgement:
     """Compare the measures of a run with the expectations, the last landed run and the
     reference."""
-    from pipelines.check import history, judgement
+    from pipelines.check import judgement
 
     unmet = judgement.judge(expectations, runs, measures)
     names = {failure.expectation for failure in unmet}
     accepted = [entry for entry in acceptances if entry.expectation in names]
-    return Judgement(runs, measures, unmet, accepted, history.has_landed(runs))
+    return Judgement(runs, measures, unmet, accepted)
 
 
 def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
@@ -96,7 +95,7 @@ def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
     log = get_run_logger()
     stopping = judged.stopping
     history.mark_stopped(profile, part, bool(stopping))
-    if not judged.has_history:
+    if not history.has_landed(judged.runs):
         log.info(
             "gate: no run with these params has landed here, so there is nothing to compare with"
         )
@@ -118,13 +117,12 @@ def _stop_message(stopping: Sequence[Unmet]) -> str:
     return f"{message}; nothing was released or pushed; to accept it: `{command}`, then run again"
 
 
-def keep_baseline(profile: str, judged: Judgement, headlines: Mapping[str, float]) -> None:
+def keep_baseline(judged: Judgement) -> None:
     """Keep what a run measured that landed, for the next run to be compared with."""
     from pipelines.check import history
 
     accepted = [acceptance.expectation for acceptance in judged.accepted]
     history.keep_measures(judged.runs, judged.measures, accepted)
-    history.keep_headlines(profile, headlines)
 
 
 def _measure(expectations: Mapping[str, Expectation], stages: Sequence[Stage]) -> pa.Table:

@@ -1,4 +1,6 @@
-"""What Prefect and MLflow show of a run that landed: its results, what ran, and what changed."""
+"""What Prefect and MLflow show of a run that landed: its results, what ran, and what the gate
+finds.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +9,6 @@ from pathlib import Path
 from flows.gate import Judgement
 from flows.graph import Reason, Stage
 from pipelines import safe_text
-from pipelines.check import history
 from pipelines.params import params_file
 from pipelines.work import run_log
 
@@ -85,21 +86,6 @@ def describe(
             line += f": {safe_text.markdown(shown)}"
         lines.append(line)
     return "\n".join(lines)
-
-
-def describe_changes(profile: str, headlines: Mapping[str, float], judged: Judgement) -> str:
-    """Say in Markdown what changed since the profile's last landed run, and what the gate finds."""
-    lines = ["## Since the last landed run", ""]
-    if not judged.has_history:
-        lines.append("No run of this profile has landed here before.")
-    else:
-        before = history.read_headlines(profile)
-        changes = []
-        for name, now in headlines.items():
-            if name in before and before[name] != now:
-                changes.append(f"- {name} from {before[name]:.4g} to {now:.4g}")
-        lines += changes or ["- No headline changed."]
-    return "\n".join([*lines, "", describe_unmet(judged)])
 
 
 def describe_unmet(judged: Judgement) -> str:

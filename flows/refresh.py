@@ -169,7 +169,7 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,
     # which is compared with the run before.
-    gate.keep_baseline(settings.profile, judged, landing.read_headlines(stages))
+    gate.keep_baseline(judged)
     message = [work.summary(), *map(str, judged.accepted), *handed_over]
     if month:
         months.keep_landed(month, part)
@@ -288,7 +288,6 @@ def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -
         "parts.answered": ",".join(settings.parts.answered),
     }
     stages = work.stages
-    headlines = landing.read_headlines(stages)
     description = landing.describe(
         landing.read_results(stages),
         landing.tags(settings.profile, settings.popularity.month),
@@ -297,13 +296,13 @@ def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -
     )
     report = landing.find_report(stages)
     judged = gate.examine(settings.popularity.month, stages)
-    changes = landing.describe_changes(settings.profile, headlines, judged)
-    parts = [description, landing.link_report(report), changes]
+    unmet = landing.describe_unmet(judged)
+    parts = [description, landing.link_report(report), unmet]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
 
-    run.describe(f"{description}\n\n{landing.describe_unmet(judged)}")
+    run.describe(f"{description}\n\n{unmet}")
     gate.judge(settings.profile, part, judged)
-    run.land(about, headlines, report)
+    run.land(about, landing.read_headlines(stages), report)
     return judged
 
 

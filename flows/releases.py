@@ -100,9 +100,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     need be. Raises LongtailError as that does, and where a stage is not up to date.
     """
     from flows import graph
-    from pipelines.release import card
 
-    citation = card.read_citation(root / card.PROJECT_CITATION)
     data_branch.check_committed(root)
 
     stages, changed = graph.read_graph(root)
@@ -124,5 +122,4 @@ def read_provenance(root: Path) -> dict[str, Any]:
         "commit_date": data_branch.date(root, commit),
         "params": yaml.safe_load(params_text),
         "dvc": md5s,
-        "citation": citation,
     }

@@ -48,10 +48,6 @@ MADE_BY = {
         "parts": {"tuned": ["dense"], "answered": ["popqa"], "datastore": "wikipedia"},
         "thresholds": {"search": "shrunk"},
     },
-    "citation": {
-        "authors": [{"family-names": "Lovelace", "given-names": "Ada"}, {"name": "Others"}],
-        "references": [],
-    },
     "dvc": {"build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
 }
 

@@ -30,7 +30,7 @@ def release(
 ) -> None:
     """Write a release, publish or check one.
 
-    A release has PopQA, a card, licences, a citation, provenance and checksums.
+    A release has PopQA, a card, licences, provenance and checksums.
     """
     if context.invoked_subcommand:
         return

@@ -14,16 +14,15 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.storage.atomic import SCRATCH, atomic, write_json
+from pipelines.storage.atomic import SCRATCH, atomic
 
 # DuckDB is imported where it is needed: it complains on standard error when a run is interrupted.
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LANDED = SCRATCH / "landed"  # <profile>/ with HEADLINES, and <profile>/<hash of params>/
+LANDED = SCRATCH / "landed"  # <profile>/<hash of params>/
 LAST = "last.parquet"
 REFERENCE = "reference.parquet"
-HEADLINES = "headlines.json"
 HASH_BYTES = 4  # of params
 # Sections of params.yaml that may differ between runs whose tables are compared.
 OF_THE_MACHINE = ("compute", "contact", "fetch", "plan")
@@ -116,20 +115,6 @@ def _keep(path: Path, now: pa.Table, renewed: list[str]) -> None:
         db.register("now", now)
         db.register("before", before)
         database.write_query(db, NEXT, temporary, {"renewed": renewed})
-
-
-def read_headlines(profile: str) -> dict[str, float]:
-    """The headlines of the last landed run; none if none has landed."""
-    path = LANDED / profile / HEADLINES
-    if not path.is_file():
-        return {}
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def keep_headlines(profile: str, headlines: Mapping[str, float]) -> None:
-    """Keep the headlines of a run that landed, if it has some."""
-    if headlines:
-        write_json(LANDED / profile / HEADLINES, headlines)
 
 
 def mark_stopped(profile: str, part: str, stopped: bool) -> None:

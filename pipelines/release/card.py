@@ -1,8 +1,7 @@
-"""Write what describes a release: its card, licence, citation, and its machine-readable forms.
+"""Write what describes a release: its card, its licence, and its machine-readable form.
 
 README.md is a dataset card with Hugging Face's front matter. LICENSE.md and CANARY.txt stand beside
-it. croissant.json is in MLCommons' format, see `croissant`. CITATION.cff is read by GitHub, Zotero
-and Zenodo.
+it. croissant.json is in MLCommons' format, see `croissant`.
 """
 
 import math
@@ -10,11 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
-import yaml
 
 from pipelines.adaptive import rule
 from pipelines.catalogue import DATASETS
-from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.questions import published
@@ -27,16 +24,6 @@ from pipelines.storage.atomic import write_json
 from pipelines.tables.table import type_name
 
 TITLE = "PopQA by Longtail"
-# It names who maintains this checkout: they are the authors of its releases.
-PROJECT_CITATION = Path("CITATION.cff")
-KEYWORDS = [
-    "question answering",
-    "PopQA",
-    "long-tail knowledge",
-    "popularity",
-    "adaptive retrieval",
-    "Wikidata",
-]
 PAPER = """@inproceedings{mallen2023trust,
   title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and \
 Non-Parametric Memories},
@@ -68,19 +55,6 @@ this string are copies of them:
 """
 
 
-def read_citation(file: Path = PROJECT_CITATION) -> Facts:
-    """The authors and references of the project's own CITATION.cff.
-
-    Raises LongtailError where it names no authors.
-    """
-    try:
-        citation = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return {"authors": citation["authors"], "references": citation.get("references", [])}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
-        expected = "expected the authors of the release; see citation-file-format.org"
-        raise LongtailError(f"{file}: no such file, or no authors in it, {expected}") from None
-
-
 def write_texts(
     db: duckdb.DuckDBPyConnection,
     folder: Path,
@@ -104,10 +78,6 @@ def write_texts(
     (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
     write_json(folder / "croissant.json", croissant.dataset(folder, facts))
 
-    citation = _citation(facts, made_by["citation"])
-    text = yaml.safe_dump(citation, sort_keys=False, allow_unicode=True)
-    (folder / PROJECT_CITATION.name).write_text(text, encoding="utf-8")
-
 
 def _facts(
     db: duckdb.DuckDBPyConnection,
@@ -115,7 +85,7 @@ def _facts(
     made_by: Facts,
     manifest: list[Facts],
 ) -> Facts:
-    """What the card, the licence and the citation say of a release."""
+    """What the card and the licence say of a release."""
     tables = contents.present(folder)
     params = made_by["params"]
     popqa = _popqa(db)
@@ -178,25 +148,6 @@ def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) ->
         (count,) = database.row(db, f"SELECT count(*) FROM {table.name}")
         rows += count
     return next(word for limit, word in SIZES.items() if rows < limit)
-
-
-def _citation(facts: Facts, project: Facts) -> Facts:
-    """The fields of CITATION.cff that have a value, in their order; some are the `project`'s."""
-    licences = sorted(licence["id"].upper() for licence in facts["licences"])
-    citation = {
-        "cff-version": "1.2.0",
-        "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
-        "title": facts["title"],
-        "abstract": facts["description"],
-        "type": "dataset",
-        "version": facts["version"],
-        "date-released": facts["date"],
-        "license": licences,
-        "authors": project["authors"],
-        "keywords": KEYWORDS,
-        "references": project["references"],
-    }
-    return {name: value for name, value in citation.items() if value}
 
 
 def _sources(manifest: list[Facts], language_name: str) -> list[Facts]:

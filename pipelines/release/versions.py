@@ -49,8 +49,8 @@ def write_release(
     """Write `out`/<version> from `data`, the folder of datasets.
 
     Returns the release's folder, or None where nothing changed since the last release. `made_by`
-    has commit, commit_date (YYYY-MM-DD), params, dvc, the hashes of the stages' outputs, and
-    citation, as `card.read_citation` gives it. `machine` names what must not be in a release, each
+    has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of the stages' outputs.
+    `machine` names what must not be in a release, each
     with its pattern. Raises LongtailError, and leaves `out` as it was, where a check fails or
     `version` is lower than the changes call for.
     """
@@ -121,7 +121,6 @@ def _write_provenance(
         "version": folder.name,
         "previous": changes["previous"],
     }
-    del provenance["citation"]
     write_json(folder / "provenance.json", provenance)
 
 
@@ -198,14 +197,10 @@ def next_version(changes: Facts, wanted: str | None) -> str:
     previous = changes["previous"]
     if not previous:
         return wanted or FIRST_VERSION
-    level = changes["level"]
-    major, minor, patch = numbers(previous)
-    if level == "major":
-        derived = f"{major + 1}.0.0"
-    elif level == "minor":
-        derived = f"{major}.{minor + 1}.0"
-    else:
-        derived = f"{major}.{minor}.{patch + 1}"
+    level = changes["level"] or "patch"
+    place = LEVELS.index(level)
+    parts = [*numbers(previous)[:place], numbers(previous)[place] + 1, 0, 0]
+    derived = ".".join(str(part) for part in parts[: len(LEVELS)])
     if wanted and numbers(wanted) < numbers(derived):
         too_low = f"too low a version for the {level} change since {previous}"
         raise LongtailError(f"{wanted}: {too_low}, expected {derived} or above")

@@ -37,7 +37,7 @@ def land(rows: int) -> list[str]:
     write_parquet(pa.table({"row": range(rows)}), Path("data/t.parquet"))
     judged = gate.examine("2021-10", [MADE])
     said = gate.judge("sample", Part.refresh, judged)
-    gate.keep_baseline("sample", judged, {})
+    gate.keep_baseline(judged)
     return said
 
 

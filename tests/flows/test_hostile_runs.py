@@ -77,7 +77,7 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
     accepted = [
         Acceptance(expectation=label, month="2021-10", reason=label) for label in hostile.LABELS
     ]
-    judged = gate.Judgement("sample", MEASURES.empty_table(), unmet, accepted, has_history=False)
+    judged = gate.Judgement("sample", MEASURES.schema.empty_table(), unmet, accepted)
     pages = [
         landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
         landing.describe_changes("sample", {}, judged),

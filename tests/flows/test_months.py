@@ -67,7 +67,7 @@ def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
     monkeypatch.setattr(refresh.graph, "read_with_cache", lambda root, say: ([], {}))
     monkeypatch.setattr(refresh.graph, "part", lambda stages, part: stages)
     judged = gate.Judgement(
-        runs="smoke", measures=MEASURES.empty_table(), unmet=[], accepted=[], has_history=False
+        runs="smoke", measures=MEASURES.schema.empty_table(), unmet=[], accepted=[]
     )
     monkeypatch.setattr(refresh, "_reproduce", lambda *_: judged)
     labelled: list[str] = []

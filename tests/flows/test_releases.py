@@ -38,7 +38,6 @@ def built(root, tmp_path_factory) -> Path:
     (folder / "conf/config.yaml").touch()
     (folder / "params.yaml").write_text(profiles.compose("sample", root), encoding="utf-8")
     (folder / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable, names=NAMES))
-    shutil.copy(root / "CITATION.cff", folder)
     (folder / ".gitignore").write_text("/.longtail\n/release\n/data\n/made\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -76,10 +75,8 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
     outputs = provenance["dvc"]["build_popqa"]
     assert sorted(outputs) == ["data/adaptive", "data/questions", "data/raw"]
     assert all(re.fullmatch(r"\w{32}\.dir", md5) for md5 in outputs.values())
-    date = re.search(
-        r"date-released: '(.*)'", Path("release/1.0.0/CITATION.cff").read_text(encoding="utf-8")
-    )
-    assert date[1] == git(project, "show", "-s", "--format=%cs")
+    croissant = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))
+    assert croissant["datePublished"] == git(project, "show", "-s", "--format=%cs")
     assert (
         flow_releases.write_release()
         == "nothing changed since the last release in release: no new one"
