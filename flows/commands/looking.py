@@ -249,7 +249,9 @@ def reproduce(
 
     published = papers.read_papers()
     if docs:
-        not_run = [comparison.Compared(figure) for figure in published.figures]
+        not_run = [
+            comparison.Compared(figure, needs=figure.missing) for figure in published.figures
+        ]
         _write(PUBLISHED_REPRODUCTION, comparison_page.page(published))
         _write(PUBLISHED_NUMBERS, comparison_page.as_csv(not_run, published))
         return

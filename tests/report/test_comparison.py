@@ -215,7 +215,7 @@ def test_judged_numbers_are_shown_with_both_figures(run):
 
 def test_the_pages_in_the_repository_are_those_of_papers_yaml(root):
     published = papers.read_papers()
-    not_run = [comparison.Compared(figure) for figure in published.figures]
+    not_run = [comparison.Compared(figure, needs=figure.missing) for figure in published.figures]
     for file, text in (
         (looking.PUBLISHED_REPRODUCTION, comparison_page.page(published)),
         (looking.PUBLISHED_NUMBERS, comparison_page.as_csv(not_run, published)),
