@@ -86,7 +86,7 @@ class Papers:
 def read_papers(path: Path = FILE) -> Papers:
     """The content of papers.yaml."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    figures = []
+    figures: list[Published] = []
     for group in content["groups"]:
         figures += _figures(**group)
     return Papers(content["gone"], content["setups"], figures)
