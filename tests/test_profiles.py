@@ -77,7 +77,7 @@ def test_the_popqa_papers_set_up(composed):
 
 
 def test_the_replug_papers_set_up(composed):
-    """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/plan/test_forecast.py."""
+    """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/plan/test_plan.py."""
     params = composed["paper-replug"]
     assert params.parts.knowledge == params.parts.rules == []
     assert params.parts.scored == ["pile", "wikitext"]

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from flows.graph import Reason, Stage
     from pipelines.explorer.run import Run
     from pipelines.explorer.slices import Slice
-    from pipelines.params.params import Params
 
 REASONS_SHOWN = 3  # of why a stage is not up to date
 QUESTIONS = "/questions"  # the path of the explorer's list of questions
-REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; not under DVC
+REPRODUCTION = Path("data/reproduction/reproduction.csv")  # of the run at hand; not under DVC
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 PUBLISHED_NUMBERS = Path("docs/measured/tables/reproduction.csv")
 
@@ -244,39 +243,35 @@ def reproduce(
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs.
 
-    Writes a page.
+    Writes a CSV file with all of them.
     """
-    from pipelines.report import comparison, comparison_page, papers
+    from pipelines.report import comparison, comparison_page, papers, run_tables
 
-    settings = params_file.load_params()
-    stale = _stale_stages() if settings.fetch.source != "world" else set()
     published = papers.read_papers()
-    reach = comparison.reach(published, _paper_params(published))
-    run = comparison.Run(Path("data"), settings, published.setups, finished="analyse" not in stale)
-    groups = [
-        (group, [run.compare(number) for number in group.numbers]) for group in published.groups
-    ]
-    for line in comparison_page.comparison_lines(groups):
-        terminal.show(line)
-
-    path = PUBLISHED_NUMBERS if docs else REPRODUCTION
-    page = comparison_page.page(
-        groups,
-        published,
-        settings.profile,
-        reach,
-        "../" if docs else "../../docs/",
-        complete=not docs,
-    )
-    texts = {REPRODUCTION: page}
     if docs:
-        numbers = comparison_page.numbers_csv(groups, reach)
-        texts = {PUBLISHED_REPRODUCTION: page, PUBLISHED_NUMBERS: numbers}
-    for target, text in texts.items():
-        with atomic(target) as file:
-            file.write_text(text, encoding="utf-8")
+        not_run = [
+            comparison.Compared(figure, needs=figure.missing) for figure in published.figures
+        ]
+        _write(PUBLISHED_REPRODUCTION, comparison_page.page(published))
+        _write(PUBLISHED_NUMBERS, comparison_page.as_csv(not_run, published))
+        return
+
+    if "analyse" in _stale_stages():
+        raise LongtailError("reproduce: expected a finished run; `longtail run` finishes it")
+    settings = params_file.load_settings(run_tables.Settings)
+    tables = run_tables.Tables(Path("data"), settings)
+    run = comparison.Run(tables, params_file.load_params())
+    compared = [run.compare(figure, published) for figure in published.figures]
+    for line in comparison_page.lines(compared):
+        terminal.show(line)
+    _write(REPRODUCTION, comparison_page.as_csv(compared, published))
     print()
-    terminal.show(f"all numbers, and what each of them needs: {path}")
+    terminal.show(f"all numbers, and what each of them needs: {REPRODUCTION}")
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic(path) as file:
+        file.write_text(text, encoding="utf-8")
 
 
 def _stale_stages() -> set[str]:
@@ -284,15 +279,3 @@ def _stale_stages() -> set[str]:
 
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     return graph.behind(stages, changed)
-
-
-def _paper_params(published) -> dict[str, Params]:
-    """Profile -> its params, of the profiles that the papers' numbers are compared under."""
-    import yaml
-
-    from flows import profiles
-
-    params = {}
-    for name in sorted({group.profile for group in published.groups}):
-        params[name] = params_file.parse(yaml.safe_load(profiles.compose(name)))
-    return params

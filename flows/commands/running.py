@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,7 +143,7 @@ def plan(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate a run's hours, memory, disk, downloads and cost.
+    """Estimate a run's hours, the disk space of its embeddings, and its cost on servers.
 
     The hours are those of this machine, or of an H200 where a run is for a GPU and this machine
     has none. With --profile it plans for a profile, and params.yaml stays as it is.
@@ -150,17 +151,17 @@ def plan(
     import yaml
 
     from flows import profiles
-    from pipelines.plan import forecast, plan_lines
+    from pipelines.plan import plan_lines
+    from pipelines.plan.plan import plan_run
 
     if profile:
-        values = yaml.safe_load(profiles.compose(profile))
+        run_plan = plan_run(params_file.parse(yaml.safe_load(profiles.compose(profile))))
     else:
-        values = params_file.read_values()
-    plan_of_run = forecast.forecast(values)
+        run_plan = plan_run(params_file.load_params(), Path("data"))
     if as_json:
-        print_json(plan_lines.plan_as_json(plan_of_run))
+        print_json(asdict(run_plan))
         return
-    for line in plan_lines.plan_lines(plan_of_run):
+    for line in plan_lines.plan_lines(run_plan):
         terminal.show(line)
 
 

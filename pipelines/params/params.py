@@ -314,23 +314,13 @@ class Parts(Section):
     local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
-class HubModel(Section):
-    """The size of a model on the Hugging Face Hub."""
+class ModelSize(Section):
+    """The size of a model that is not on this machine yet."""
 
-    # name on the Hub
-    path: str
-    # the commit that the size is of; null: it is that of every commit
-    revision: str | None = None
-    # number of weights
+    # number of weights that each token meets: an encoder's without its embeddings
     parameters: PositiveInt
     # width of the model's vectors
     hidden_size: PositiveInt
-    # number of tokens that have an embedding
-    vocabulary: PositiveInt
-    # tokens that a language model reads at once; null: any number
-    max_tokens: PositiveInt | None = None
-    # number format of the weights on the Hub
-    dtype: Literal["fp32", "fp16", "bf16"]
 
 
 class Plan(Section):
@@ -338,8 +328,8 @@ class Plan(Section):
 
     # corpus -> about how many documents it will have
     documents: dict[str, PositiveInt] = Field(default_factory=dict)
-    # sizes of models that are not on this machine yet
-    models: list[HubModel] = Field(default_factory=list)
+    # name of a model on the Hugging Face Hub -> its size
+    models: dict[str, ModelSize] = Field(default_factory=dict)
 
 
 class Params(Section):

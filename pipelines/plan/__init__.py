@@ -1,3 +1,3 @@
-"""What a run will take: the tokens that its models read, and the hours that they take this
-machine.
+"""What a run will take: the tokens that its models read, the hours of this machine for them, and
+the disk space of embeddings.
 """

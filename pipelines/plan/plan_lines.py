@@ -1,146 +1,43 @@
-"""`longtail plan`: a forecast as lines for people, and as plain values for programs."""
+"""A plan as lines for people: a table of what models read, and what it assumes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator
 
-from pipelines.plan.forecast import Forecast, Memory, Work, show_number
-from pipelines.plan.speed import H200
-from pipelines.retrieval.dense_build import GIB
+from pipelines.plan import speed
+from pipelines.plan.plan import Plan
+from pipelines.plan.token_counts import QUESTION_TOKENS
+
+DEVICES = {
+    speed.CPU: "this machine's CPU, if models reach half the speed of its matrix products",
+    speed.GPU: "this machine's GPU, if models use as much of it as they do of an H200",
+    speed.H200: "one H200 or H100, by measured rates; this machine has no GPU",
+}
+ASSUMPTIONS = f"""\
+A question with its answer counts as {QUESTION_TOKENS} tokens, a passage as chunk.tokens.
+Work that an earlier run kept is not done again, but counted here.
+Downloading, reading dumps and searching come on top.
+"""
+UNKNOWN_CORPUS = "the number of its documents is unknown until `longtail run corpus`"
+UNKNOWN_MODEL = """\
+A model of unknown hours has no config.json on this machine, no size in plan.models,
+or is on a server whose tokens_per_minute are not set.
+"""
 
 
-def plan_lines(plan: Forecast) -> Iterator[str]:
-    """The plan as lines: documents, a table of what models read, and space."""
-    yield f"profile {plan.profile}, on {_device(plan)}"
-    yield f"documents: {_documents(plan)}"
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The plan as lines."""
+    yield f"profile {plan.profile}, on {DEVICES[plan.device]}"
+    for corpus, count in plan.documents.items():
+        yield f"{corpus}: {f'{count:,} documents' if count else UNKNOWN_CORPUS}"
     yield ""
-    if plan.work:
-        yield from _table_lines([*plan.work, plan.together])
-    else:
-        yield "no model reads anything"
+    yield f"{'M tokens':>12}{'hours':>10}"
+    for row in plan.work:
+        hours = "unknown" if row.hours is None else f"{row.hours:,.2f}"
+        cost = f", costs {row.cost:,.2f}" if row.cost else ""
+        yield f"{row.tokens / 1e6:12,.2f}{hours:>10}  {row.model}: {row.work}{cost}"
+    tokens = sum(row.tokens for row in plan.work)
+    yield f"{tokens / 1e6:12,.2f}{plan.hours:10,.2f}  together"
     yield ""
-
-    if plan.unknown:
-        advice = "`hf download NAME config.json` brings one, or write them into plan.models"
-        yield "download: an unknown size of weights"
-        yield (
-            f"unknown: the sizes of {', '.join(plan.unknown)}, whose config.json is not at hand; "
-            f"{advice}"
-        )
-    if plan.download is not None:
-        yield f"download: {_gigabytes(plan.download)} of weights"
-    for memory in plan.memory:
-        yield _memory_line(memory)
-    if plan.disk is None:
-        yield "disk: an unknown size of embeddings"
-    else:
-        yield f"disk: {_gigabytes(plan.disk)} of embeddings"
-    for path, size in plan.published.items():
-        read = "unknown" if size is None else _gigabytes(size)
-        yield f"disk: published vectors are read from {path}, {read}"
-
-
-def plan_as_json(plan: Forecast) -> dict[str, Any]:
-    """The plan as plain values; docs/command-line.md lists the keys. Null: unknown."""
-    documents = []
-    for corpus, size in plan.documents.items():
-        documents.append({"corpus": corpus} | asdict(size))
-    memory = []
-    for model in plan.memory:
-        row = {"model": model.model, "dtype": model.dtype, "weights_bytes": model.weights}
-        row["training_bytes"] = model.training
-        row["index_bytes"] = model.index.memory if model.index else None
-        row["part_bytes"] = model.part
-        memory.append(row)
-    published = []
-    for path, size in plan.published.items():
-        published.append({"path": path, "bytes": size})
-    return {
-        "profile": plan.profile,
-        "device": plan.device,
-        "documents": documents,
-        "work": [_work_as_json(work) for work in plan.work],
-        "together": _work_as_json(plan.together),
-        "unknown": plan.unknown,
-        "download_bytes": plan.download,
-        "memory": memory,
-        "embeddings_bytes": plan.disk,
-        "published": published,
-    }
-
-
-def _work_as_json(work: Work) -> dict[str, Any]:
-    return {
-        "label": work.label,
-        "tokens": work.tokens,
-        "tokens_per_second": work.rate,
-        "hours": work.hours,
-        "cost": work.cost,
-        "note": work.note,
-    }
-
-
-def _device(plan: Forecast) -> str:
-    if plan.device == H200:
-        return "one H200 or H100, by measured rates; this machine has no GPU"
-    return f"this machine's {plan.device}"
-
-
-def _documents(plan: Forecast) -> str:
-    words = []
-    for corpus, size in plan.documents.items():
-        if size.documents is None:
-            words.append(f"{corpus} {size.source}")
-        else:
-            words.append(f"{corpus} {size.documents:,} ({size.source})")
-    return ", ".join(words) or "none"
-
-
-def _table_lines(rows: Sequence[Work]) -> Iterator[str]:
-    table = [("", "tokens", "tokens/s", "takes", "")]
-    for row in rows:
-        tokens = show_number(row.tokens)
-        rate = show_number(row.rate)
-        table.append((row.label, tokens, rate, _hours(row.hours), row.note))
-
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for label, *numbers, note in table:
-        line = f"{label:{widths[0]}}"
-        for text, width in zip(numbers, widths[1:-1], strict=True):
-            line += f"  {text:>{width}}"
-        yield f"{line}  {note}".rstrip()
-
-
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "unknown"
-    digits = 2 if hours < 100 else 0
-    return f"{hours:,.{digits}f} h"
-
-
-def _memory_line(memory: Memory) -> str:
-    weights = f"{_gibibytes(memory.weights)} of weights in {memory.dtype}"
-    line = f"memory: {memory.model} {weights}"
-    if memory.training:
-        trained = _gibibytes(memory.training)
-        line += f"; to train it {trained}, and the texts of lsr.micro_batch"
-    if memory.index:
-        index = _gibibytes(memory.index.memory)
-        line += f"; its largest index {index} ({memory.index.reason})"
-    if memory.part:
-        line += f"; of its published vectors {_gibibytes(memory.part)} at a time"
-    return line
-
-
-def _gigabytes(size: int) -> str:
-    return _in_tenths(size / 1e9, "GB")
-
-
-def _gibibytes(size: int) -> str:
-    return _in_tenths(size / GIB, "GiB")
-
-
-def _in_tenths(size: float, unit: str) -> str:
-    if 0 < size < 0.1:
-        return f"less than 0.1 {unit}"
-    return f"{size:,.1f} {unit}"
+    yield f"disk: {plan.embeddings_bytes / 1e9:,.2f} GB of embeddings"
+    yield from ASSUMPTIONS.splitlines()
+    if any(row.hours is None for row in plan.work):
+        yield from UNKNOWN_MODEL.splitlines()

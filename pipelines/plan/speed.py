@@ -1,36 +1,33 @@
-"""How fast models read: a device's matrix products, and the share of them that each work reaches.
+"""How many tokens a model reads in a second: on this machine, or on an H200 by a table.
 
-This machine's products are measured. A run for a GPU that this machine does not have is planned for
-an H200, whose products were measured. An H100 multiplies as fast.
+A CPU's matrix products are measured. A run for a GPU is planned by the table, scaled by the matrix
+products of this machine's GPU if it has one. An H100 is as fast as an H200.
 """
 
 import timeit
 from functools import cache
 
 from pipelines.params.params import Compute
-from pipelines.plan.model_sizes import Size
 
 CPU = "CPU"
 GPU = "GPU"  # of this machine
 H200 = "H200"
 
+# Microseconds of a token in bf16 on one H200, by kind of work: of a token in any model, and more
+# for each billion of parameters. They were measured with random weights in the shapes of BERT base
+# and Llamas of 1 and 7 billion parameters, before the sizes of batches followed the GPU's memory.
+H200_MICROSECONDS = {
+    "embeddings": (0.0, 10.58),
+    "training": (0.0, 12.69),
+    "answers": (22.21, 9.52),
+    "scores": (1.74, 3.66),
+}
 # Multiplications and additions a second in bf16, by torch.matmul of large squares.
 H200_PRODUCTS = 788e12
-# A model reaches this share of a CPU's products, in all works.
-CPU_SHARE = 0.5
-# Shares of a GPU's products in bf16, by the plan's works and the parameters of models. They were
-# measured on one H200, with random weights in the shapes of BERT base, a Llama of 1 billion
-# parameters and one of 7 billion, before the sizes of batches followed the GPU's memory.
-MEASURED_PARAMETERS = (1e9, 7e9)
-GPU_SHARES = {
-    "indexes": (0.24, 0.24),  # documents of 125 tokens
-    "training": (0.20, 0.20),  # LSR's steps of 16 queries with 20 documents
-    "answers": (0.08, 0.20),  # 15 demonstrations, without passages
-    "scores": (0.47, 0.65),
-    "LSR": (0.47, 0.65),  # scores too
-}
 # LSR's step in fp32 took five times as long as in bf16: 1.5 and 7.6 steps a second.
 FP32_SLOWDOWN = 5.0
+# A model reaches this share of a CPU's products, in all works.
+CPU_SHARE = 0.5
 # Rows, inner width and columns of the products that are measured: a model's on a CPU. A GPU needs
 # larger ones to be at work the whole time.
 SHAPES = {CPU: (2048, 768, 3072), GPU: (8192, 8192, 8192)}
@@ -47,53 +44,26 @@ def device_of(compute: Compute) -> str:
     return H200
 
 
-def number_format(dtype: str, device: str) -> str:
-    """The number format to plan for: `auto` counts as bf16 on a GPU, and as fp32 on a CPU."""
-    if dtype != "auto":
-        return dtype
-    return "fp32" if device == CPU else "bf16"
-
-
 def tokens_per_second(
-    size: Size | None, work: str, threads: int, compute: Compute, dtype: str, passes: float = 1.0
-) -> float | None:
-    """How many tokens a model reads in a second; None for an unknown size.
+    work: str, parameters: int, threads: int, compute: Compute, dtype: str
+) -> float:
+    """How many tokens a model reads in a second.
 
-    `work` is a key of GPU_SHARES. `passes` are the passes that a token takes; a backward pass
-    counts as two.
+    `work` is a key of H200_MICROSECONDS, `dtype` one of params.yaml: `auto` is fp32 on a CPU and
+    bf16 on a GPU.
     """
-    if size is None:
-        return None
     device = device_of(compute)
-    is_half = number_format(dtype, device) != "fp32"
     if device == CPU:
-        speed = CPU_SHARE * matrix_products(threads, CPU, is_half)
-    else:
-        speed = _gpu_speed(work, size.parameters, device, threads)
-        if not is_half:
-            speed /= FP32_SLOWDOWN
-    operations = 2.0 * size.multiplied * passes
-    return speed / operations
+        operations = 2.0 * parameters
+        return CPU_SHARE * matrix_products(threads, CPU, dtype == "bf16") / operations
 
-
-def _gpu_speed(work: str, parameters: int, device: str, threads: int) -> float:
-    """Multiplications and additions a second that a model reaches on a GPU in bf16.
-
-    A token takes some time in any model, and more by the number of parameters. A straight line
-    through the two measured models says how much.
-    """
-    small, large = MEASURED_PARAMETERS
-    small_share, large_share = GPU_SHARES[work]
-    small_time = small / small_share
-    large_time = large / large_share
-    slope = (large_time - small_time) / (large - small)
-    time = small_time + slope * (parameters - small)
-    share = parameters / time
-
-    products = H200_PRODUCTS
+    of_any_model, of_a_billion = H200_MICROSECONDS[work]
+    rate = 1e6 / (of_any_model + of_a_billion * parameters / 1e9)
     if device == GPU:
-        products = matrix_products(threads, GPU, True)
-    return share * products
+        rate *= matrix_products(threads, GPU, True) / H200_PRODUCTS
+    if dtype == "fp32":
+        rate /= FP32_SLOWDOWN
+    return rate
 
 
 @cache

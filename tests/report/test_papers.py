@@ -1,6 +1,4 @@
-"""The papers' numbers as data: complete, printed as they add up, and found where the outputs
-really have them.
-"""
+"""The papers' numbers as data: complete, printed as they add up, and named as the outputs are."""
 
 import math
 from collections import Counter
@@ -11,16 +9,15 @@ import pytest
 import yaml
 
 from flows import profiles
+from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval
 from pipelines.params import params_file
-from pipelines.params.params import Params
 from pipelines.questions.mmlu import CATEGORIES
-from pipelines.report import comparison, papers, run_figures
+from pipelines.report import comparison, papers
 
 PAPERS = papers.read_papers()
-NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
 ASKED = {
     "humanities": 4705,
     "social sciences": 3077,
@@ -34,56 +31,64 @@ TABLES = {
 }  # REPLUG's, and how many numbers both versions print
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}
 PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
-REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 35, "unreached": 0}
+REACH = {
+    "no: its language model can't be had": 85,
+    "no: LSR's teacher can't be had": 11,
+    "no: no table has it": 33,
+    "yes": 28,
+}
 KNOWN = {
     "method": set(METHODS),
     "against": {"closed_book"},
     "group": set(CATEGORIES.values()),
     "retriever": {"none", "dense", "lsr"},
+    "search": set(SEARCHES),
 }
 
 
+def figures_of(paper: str, place: str) -> list[papers.Published]:
+    return [figure for figure in PAPERS.figures if (figure.paper, figure.place) == (paper, place)]
+
+
 def values(paper: str, place: str) -> dict[str, list[float]]:
-    (group,) = [group for group in PAPERS.groups if (group.paper, group.place) == (paper, place)]
     rows: dict[str, list[float]] = {}
-    for number in group.numbers:
-        rows.setdefault(number.row, []).append(number.value)
+    for figure in figures_of(paper, place):
+        rows.setdefault(figure.row, []).append(figure.value)
     return rows
 
 
-def test_each_number_is_in_our_tables():
-    for group, number in NUMBERS:
-        assert all((group.paper, group.place, group.what, group.profile, number.row)), number
-        assert number.tolerance > 0, number
-        assert number.bound in ("", "at most"), number
-        assert bool(number.find) != bool(number.missing), (
-            "either ours is found somewhere, or it is said why not"
-        )
-        assert (
-            sum({*number.lm} <= {*names} for names in PAPERS.models.values()) == 1 or not number.lm
-        ), number.lm
-        assert 0 < number.value <= LARGEST.get(number.unit, math.inf), number
-        assert float(f"{number.value:.{number.digits}f}") == number.value, (
+def test_each_number_names_one_of_our_tables():
+    columns = dict(tables.TABLES)
+    columns["adaptive"] = dict.fromkeys(("dataset", "lm", "method", "search"))
+    columns["adaptive"] |= dict.fromkeys(("adaptive", "gain", "retrieved"))
+    columns["metrics"] = dict.fromkeys(("file", "questions", "matched_share"))
+    for figure in PAPERS.figures:
+        assert all((figure.paper, figure.place, figure.what, figure.row)), figure
+        assert figure.profile in PROFILES
+        assert figure.tolerance > 0, figure
+        assert figure.bound in ("", "at most"), figure
+        assert 0 < figure.value <= LARGEST.get(figure.unit, math.inf), figure
+        assert float(f"{figure.value:.{figure.digits}f}") == figure.value, (
             "printed with as many digits"
         )
-        find = {name: value for name, value in number.find.items() if name not in ("times", "way")}
-        if "table" in find:
-            columns, value = tables.TABLES[find.pop("table")], find.pop("value")
-            assert value in columns or value in run_figures.DERIVED, number
-            assert set(find) <= set(columns), number
-            for column, allowed in KNOWN.items():
-                named = find[column] if isinstance(find.get(column), list) else [find.get(column)]
-                assert set(named) <= allowed | {None}, number
+        if figure.missing:
+            continue
+        keys = figure.ours.keys() - {"table", "metric", "times"}
+        assert {*keys, figure.ours["metric"]} <= columns[figure.ours["table"]].keys(), figure
+        for column, allowed in KNOWN.items():
+            named = figure.ours.get(column, [])
+            named = named if isinstance(named, list) else [named]
+            of_imports = {name for name in named if name.startswith("given_")}
+            assert set(named) - of_imports - {"dense_below_genread"} <= allowed, figure
 
 
 def test_no_number_is_there_twice():
     """None of the tables is missing."""
     times = Counter(
-        (group.paper, group.place, group.what, number.row, number.column)
-        for group, number in NUMBERS
+        (figure.paper, figure.place, figure.what, figure.name) for figure in PAPERS.figures
     )
     assert max(times.values()) == 1
-    found = Counter(group.place for group, _ in NUMBERS if group.paper == "REPLUG")
+    found = Counter(figure.place for figure in PAPERS.figures if figure.paper == "REPLUG")
     assert {place: found[place] for place in TABLES} == TABLES
     assert len(values("PopQA", "Table 1")) == 5
 
@@ -123,25 +128,20 @@ def test_the_printed_gains_follow_from_the_rest():
 
 def test_table_2_is_compared_with_the_mean_over_questions():
     """Which the printed categories give; a run that repeats them exactly is not said to differ."""
-    rows = {
-        number.row: number
-        for group, number in NUMBERS
-        if group.place == "Table 2" and number.column == "all"
-    }
+    table_2 = figures_of("REPLUG", "Table 2")
+    rows = {figure.row: figure for figure in table_2 if figure.column == "all"}
     gains = {
-        number.row: number
-        for group, number in NUMBERS
-        if group.place.startswith("section 6.2 and Table 2")
+        figure.row: figure for figure in figures_of("REPLUG", "section 6.2 and Table 2's caption")
     }
     means = {}
     for name, row in values("REPLUG", "Table 2").items():
         if len(row) == 5:
             means[name] = np.average(row[:4], weights=[*ASKED.values()])
-            assert rows[name].find["table"] == "accuracy"
+            assert rows[name].ours["table"] == "accuracy"
             if rows[name].also:
                 assert rows[name].also == round(means[name], 1) != rows[name].value
                 exact = Interval(*[means[name]] * 3)
-                assert comparison.verdict(rows[name], exact) == "ok", name
+                assert comparison.verdict(rows[name], exact) == "agrees", name
                 assert comparison.verdict(replace(rows[name], also=None), exact) == "differs", name
     assert means["Atlas (11B)"] == pytest.approx(47.9, abs=0.05), (
         "the one that is printed as this mean"
@@ -150,8 +150,8 @@ def test_table_2_is_compared_with_the_mean_over_questions():
         gain, found = gains[f"{name}, all"], 100 * (means[f"Codex + {name}"] / means["Codex"] - 1)
         assert gain.also == round(found, 1) < gain.value
         for ours, expected in (
-            (found, "ok"),
-            (gain.value, "ok"),
+            (found, "agrees"),
+            (gain.value, "agrees"),
             (gain.also - 0.3, "differs"),
             (0, "differs"),
         ):
@@ -160,54 +160,45 @@ def test_table_2_is_compared_with_the_mean_over_questions():
 
 def test_the_first_llama_counts_in_table_3_alone(root):
     lm = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root))).lm["llama-2-13b"]
-    for group, number in NUMBERS:
-        if "Llama 2" not in number.row:
+    for figure in PAPERS.figures:
+        if "Llama 2" not in figure.row:
             continue
+        names = [comparison.plain(name) for name in figure.lm]
         for path, counts in (
             (lm.path, True),
             ("meta-llama/Llama-2-13b", True),
-            ("huggyllama/llama-13b", group.place == "Table 3"),
-            ("decapoda-research/llama-13b-hf", group.place == "Table 3"),
+            ("huggyllama/llama-13b", figure.place == "Table 3"),
+            ("decapoda-research/llama-13b-hf", figure.place == "Table 3"),
         ):
-            matches = any(comparison.alike(path, name) for name in number.lm)
-            assert matches is counts, (group.place, path)
+            assert (comparison.plain(path) in names) is counts, (figure.place, path)
 
 
 def test_each_number_within_reach_is_asked_for(root):
-    """In its language model, its set-ups and what it is found in, as far as params tell."""
+    """In its language model, its set-up and its table, as far as the profile's params tell."""
+    assert Counter(PAPERS.reach(figure) for figure in PAPERS.figures) == REACH
     chosen = {
         name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES
     }
-    reach = comparison.reach(PAPERS, chosen)
-    assert [(number.row, number.column) for number in reach["unreached"]] == []
-    assert {kind: len(numbers) for kind, numbers in reach.items()} == REACH
-    for group, number in (
-        (group, number) for group, number in NUMBERS if number in reach["reached"]
-    ):
-        params, find = chosen[group.profile], number.find
-        parts, method = params.parts, find.get("method") or find.get("key", "").split(".")[-3:][0]
+    for figure in PAPERS.figures:
+        if PAPERS.reach(figure) != "yes":
+            continue
+        params = chosen[figure.profile]
+        if figure.lm:
+            paths = {comparison.plain(params.lm[name].path) for name in params.lms}
+            assert paths & {comparison.plain(name) for name in figure.lm}, figure
+        assert list(comparison.differences(params, PAPERS.demands(figure))) == [], figure
+        parts = params.parts
         asked = {"corpus": parts.scored, "dataset": parts.answered}
-        assert all(find[key] in names for key, names in asked.items() if key in find), number
-        assert method not in METHODS or method in params.ways, number
-    short = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
-    unreached = comparison.reach(PAPERS, dict.fromkeys(chosen, short))["unreached"]
-    assert unreached == [number for number in reach["reached"] if number.lm], (
-        "the sample has none of their models"
-    )
+        assert all(
+            figure.ours[key] in names for key, names in asked.items() if key in figure.ours
+        ), figure
 
 
-def test_set_ups_name_params_that_there_are(root, tmp_path):
-    """A param that is renamed or gone raises; one with another value only counts as a
-    difference.
-    """
-    assert {name for _, number in NUMBERS for name in number.setups} == set(PAPERS.setups)
-    assert {entry["table"] for entry in PAPERS.drawn} <= set(tables.TABLES)
-    assert {group.profile for group in PAPERS.groups} == PROFILES <= set(profiles.names(root))
-    chosen = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
-    run = comparison.Run(tmp_path, chosen, PAPERS.setups)
-    keys = {key for setup in PAPERS.setups.values() for key in setup}
-    keys = {key for key in keys if not key.startswith(comparison.MEASURED)}
-    assert len(keys) > 20
-    for key in keys:
-        assert key.partition(".")[0] in Params.model_fields
-        run.setting(key, "tiny")
+def test_set_ups_name_params_that_there_are(root):
+    assert {name for figure in PAPERS.figures for name in figure.setup} == set(PAPERS.setups)
+    assert {figure.profile for figure in PAPERS.figures} == PROFILES <= set(profiles.names(root))
+    params = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root)))
+    names = {name for setup in PAPERS.setups.values() for name in setup}
+    assert len(names) > 20
+    unset = [name for name in names if comparison.setting(params, name) is None]
+    assert unset == ["retriever.query_path"]
