@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines.adaptive import rule
-from pipelines.adaptive.tune_thresholds import THRESHOLDS
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
 from pipelines.release.versions import write_release
 from pipelines.storage.atomic import write_json
+from pipelines.tables.answers import THRESHOLDS
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 WIKIDATA = "http://www.wikidata.org/entity/Q"
@@ -196,7 +196,7 @@ def write_data(
         "questions/entityquestions/entityquestions": pa.Table.from_pylist(
             linked, schema=pa.schema(LINK_SCHEMA)
         ),
-        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS),
+        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS.schema),
     }
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -285,11 +285,6 @@ class Tasks(Section):
     concatenated: bool = False
 
 
-class Exposure(Section):
-    # language model, also an imported one -> the month in which its training text ends
-    cutoffs: dict[str, Month] = Field(default_factory=dict)
-
-
 class Report(Section):
     # resamples of every bootstrap interval
     bootstrap: PositiveInt
@@ -326,8 +321,6 @@ class Parts(Section):
     rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
     # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
-    # texts whose documents with subjects and answers are counted
-    exposure: list[str] = Field(default_factory=list)
     # followed: each run reads files and folders outside of the project again if they have changed
     local_files: list[Literal["followed"]] = Field(default_factory=list)
 
@@ -407,5 +400,4 @@ class Params(Section):
     answer: Answer
     thresholds: Thresholds
     tasks: Tasks
-    exposure: Exposure = Field(default_factory=Exposure)
     report: Report

@@ -15,13 +15,11 @@ import small_results
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
 UNLINKED = ("test/x", "test/y", "test/z")
 PARAMS = copy.copy(small_results.SETTINGS)
 PARAMS.report = SimpleNamespace(bootstrap=50)
-PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
 
 
 def figure(value: float) -> dict:
@@ -102,7 +100,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         write_data(home / "data")
-        metrics = analyse.analyse(home / "data", PARAMS, run_analyse.STUDIES)
+        metrics = analyse.analyse(home / "data", PARAMS)
     return home / "data/analyses", metrics
 
 

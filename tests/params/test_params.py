@@ -129,7 +129,6 @@ NOTHING = {
         "benchmarks",
         "passages",
         "rules",
-        "exposure",
     )
 }
 
