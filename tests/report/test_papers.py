@@ -12,12 +12,12 @@ import yaml
 
 from flows import profiles
 from pipelines.answering.answer_files import METHODS
-from pipelines.evaluation import tables
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
 from pipelines.report import comparison, papers, run_figures
+from pipelines.tables.analyses import BY_NAME
 
 PAPERS = papers.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
@@ -68,7 +68,8 @@ def test_each_number_is_in_our_tables():
         )
         find = {name: value for name, value in number.find.items() if name not in ("times", "way")}
         if "table" in find:
-            columns, value = tables.TABLES[find.pop("table")], find.pop("value")
+            columns = BY_NAME[find.pop("table")].column_names
+            value = find.pop("value")
             assert value in columns or value in run_figures.DERIVED, number
             assert set(find) <= set(columns), number
             for column, allowed in KNOWN.items():
@@ -201,7 +202,7 @@ def test_set_ups_name_params_that_there_are(root, tmp_path):
     difference.
     """
     assert {name for _, number in NUMBERS for name in number.setups} == set(PAPERS.setups)
-    assert {entry["table"] for entry in PAPERS.drawn} <= set(tables.TABLES)
+    assert {entry["table"] for entry in PAPERS.drawn} <= set(BY_NAME)
     assert {group.profile for group in PAPERS.groups} == PROFILES <= set(profiles.names(root))
     chosen = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
     run = comparison.Run(tmp_path, chosen, PAPERS.setups)
