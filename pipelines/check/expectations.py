@@ -144,7 +144,7 @@ def read_expectations(path: Path = FILE) -> dict[str, Expectation]:
     """
     expectations = _of_each_set(read_entries(path, EXPECTATIONS) or {})
     own = {}
-    for dataset in catalogue.names("answered"):
+    for dataset in catalogue.names("questions"):
         table = f"questions/{dataset}/{dataset}.parquet"
         for name, entry in catalogue.DATASETS[dataset].expectations.items():
             own[f"{dataset}-{name}"] = {"table": table, **entry}
@@ -176,10 +176,10 @@ def _parse(values: Any, entries: TypeAdapter, path: Path) -> Any:
 
 
 def _of_each_set(expectations: Mapping[str, Expectation]) -> dict[str, Expectation]:
-    """The expectations, with those of SET once for each question set that is answered."""
+    """The expectations, with those of SET once for each question set."""
     expanded = {}
     for name, entry in expectations.items():
-        datasets = catalogue.names("answered") if SET in name else [SET]
+        datasets = catalogue.names("questions") if SET in name else [SET]
         for dataset in datasets:
             table = entry.table.replace(SET, dataset)
             expanded[name.replace(SET, dataset)] = entry.model_copy(update={"table": table})

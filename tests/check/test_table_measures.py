@@ -111,7 +111,7 @@ def test_what_holds_for_all_question_sets_is_declared_once(tmp_path, monkeypatch
         title="",
         licence="",
         files="",
-        answered=True,
+        questions="made elsewhere",
         expectations={"views": {"expect": views, "because": "they are of Wikipedia"}},
     )
     monkeypatch.setattr(catalogue, "DATASETS", {"riddles": riddles})
