@@ -345,7 +345,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             rows += [key | row for row in found.relations]
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
             rules[method] = rule.as_json(rule.of_tuned(found, *answers, TUNING.search, "2025-10"))
-    known, schemas = {"thresholds": rows}, {"thresholds": tune_thresholds.THRESHOLDS}
+    known, schemas = {"thresholds": rows}, {"thresholds": tune_thresholds.THRESHOLDS.schema}
     for study in RULE_STUDIES:
         schemas |= study.RULE_TABLES
     for name, schema in schemas.items():
