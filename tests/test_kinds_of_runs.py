@@ -14,7 +14,7 @@ from finished_run import Checkout, copy_tracked
 
 from flows import profiles
 from pipelines.params import params_file
-from pipelines.world.generator import write_world
+from sample.make.generator import write_world
 
 MADE = systems.make()
 

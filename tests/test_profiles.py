@@ -34,7 +34,7 @@ def test_every_profile_is_valid(root, texts, composed):
         assert learns or judged, (
             f"{name} keeps questions from being judged that nothing learns from"
         )
-        counted = params.fetch.source == "world" or params.fetch.files.get("c4")
+        counted = params.fetch.files.get("c4")
         assert counted or "nq" not in params.parts.question_sets, (
             f"{name} takes each everyday word of nq for a name"
         )
