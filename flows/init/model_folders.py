@@ -230,7 +230,6 @@ def _encoder(
         "document": document,
         "dtype": "fp32",
         "max_tokens": most_tokens,
-        "training": None,
     }
 
     trained = "a guess: the folder does not say"
