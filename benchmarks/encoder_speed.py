@@ -33,9 +33,9 @@ SMALL = BertConfig(
 MAX_TOKENS = 512
 TEXTS_AT_ONCE = 512  # of Contriever's loop
 RETRIEVER = params.Retriever(
-    source="pretrained", path=None, revision=None, query_path=None, query_revision=None, pooling="mean",
+    path=None, revision=None, query_path=None, query_revision=None, pooling="mean",
     similarity="dot", query_prefix="", document="{title} {text}", dtype="auto", batch_tokens=4096,
-    max_tokens=MAX_TOKENS, training=None,
+    max_tokens=MAX_TOKENS,
 )  # fmt: skip
 CONTRIEVER = f"Contriever's loop, {TEXTS_AT_ONCE} at once, fp32"
 LIBRARY = "sentence-transformers, fp32"

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from pydantic import Field
 from flows import run_states
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
+from pipelines.params.params import Fetch
 from pipelines.sources import snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
@@ -121,7 +123,7 @@ def set_month(month: str, path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     line = rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)"
     text = re.sub(line, rf"\g<1>\g<2>{month}\g<2>", text)
-    for entry in settings.fetch.files.get("pageviews", []):
+    for entry in _entries_of_month(settings.fetch):
         text = text.replace(entry, snapshots.with_month(entry, old, month))
 
     params = params_file.parse(yaml.safe_load(text))
@@ -133,6 +135,17 @@ def set_month(month: str, path: Path) -> str:
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return f"popularity.month was {old}, and is {month} from now on"
+
+
+def _entries_of_month(fetch: Fetch) -> list[str]:
+    """The entries of fetch.files that another month has others of.
+
+    These are the addresses of page views, and all files on this machine with the month in their
+    names. Addresses of other dumps stay: a date in one is chosen.
+    """
+    if fetch.source == "wikimedia":
+        return fetch.files.get("pageviews", [])
+    return list(chain.from_iterable(fetch.files.values()))
 
 
 def _last() -> str:

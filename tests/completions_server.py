@@ -290,7 +290,6 @@ def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **c
         "revision": None,
         "dtype": "fp32",
         "batch_tokens": 1024,
-        "training": None,
         "n_shots": None,
     }
     return params.LM(source="http", path="served", http=http, chat=chat, **rest)

@@ -1,8 +1,6 @@
 """Documents and settings that a tiny language model is trained with in seconds."""
 
-from tiny_models import trained_lm
-
-from pipelines.params import params
+from sample.make.sizes import LMTraining, Phase
 
 NAMES = ["Ada", "Bel", "Cor", "Dov"]
 DOCUMENTS = [
@@ -11,7 +9,7 @@ DOCUMENTS = [
 DOCUMENTS += [
     ("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)
 ] * 50
-PHASES = [params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75})]
-PHASES += [params.Phase(until=1.0, weights={"world": 1.0})]
+PHASES = [Phase(until=0.5, weights={"world": 0.25, "reading": 0.75})]
+PHASES += [Phase(until=1.0, weights={"world": 1.0})]
 SHAPE = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "positions": 32}
-SETTINGS = trained_lm(**SHAPE, steps=150, batch_size=4, phases=PHASES).training
+SETTINGS = LMTraining(**SHAPE, steps=150, batch_size=4, phases=tuple(PHASES))

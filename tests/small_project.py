@@ -141,7 +141,7 @@ def two_retrievers(project):
     """The project with a second retriever, e5: other weights, pooling and templates, untuned
     and tuned, indexed.
     """
-    changed = {"source": "pretrained", "path": "e5", "pooling": "cls", "training": None}
+    changed = {"path": "e5", "pooling": "cls"}
     changed |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
     changed |= {"text_query_tokens": 8}
     project.settings["retriever"]["e5"] = project.settings["retriever"]["dense"] | changed

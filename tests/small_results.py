@@ -43,7 +43,7 @@ SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
     language="en",
-    fetch=SimpleNamespace(source="world", days_apart=31),
+    fetch=SimpleNamespace(is_fictional=True, days_apart=31),
     lms=["tiny", "big"],
     retriever={
         "dense": tiny_models.retriever(path="/home/someone/all-MiniLM-L6-v2"),
@@ -51,11 +51,10 @@ SETTINGS = SimpleNamespace(
     },
     retrievers=["dense"],
     reranker=None,
-    lm_text="raw/c4",
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),
     lm={
-        name: tiny_models.trained_lm().model_copy(update={"n_shots": n})
+        name: tiny_models.local_lm().model_copy(update={"n_shots": n})
         for name, n in (("tiny", None), ("big", 15))
     },
     answer=params.Answer(
@@ -74,7 +73,7 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
     nothing = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
     chosen = copy.copy(SETTINGS)
     chosen.lms, chosen.parts = lms, params.Parts(**nothing | parts)
-    chosen.fetch = SimpleNamespace(source="files", days_apart=31)
+    chosen.fetch = SimpleNamespace(is_fictional=False, days_apart=31)
     chosen.retrievers = ["dense"] if chosen.parts.corpora else []
     chosen.ways = []
     return chosen

@@ -83,6 +83,13 @@ def test_the_rooms_are_all_on_the_map():
     assert back == []
 
 
+def test_the_product_imports_nothing_of_the_sample():
+    """A wheel has no sample."""
+    names = {name.partition(".")[0] for tree in TREES.values() for name in imports(tree)}
+    assert "pipelines" in names
+    assert "sample" not in names
+
+
 def assigned(tree: ast.AST) -> Iterator[str]:
     """The attributes that code sets on modules of LIBRARIES, or on what it imports from them."""
     names = {

@@ -76,9 +76,8 @@ def test_stages_follow_params_and_their_own_code():
             assert stage == "code" or (
                 f"stage.{name}" in followed(stage)[1] and name in code.of_stages()
             ), stage
-            trains_on_one_core = stage == "base_lm"  # whatever compute says
             has_workers = STAGES[stage].get("meta", {}).get("workers") in ("one", "all")
-            assert has_workers == (computes or trains_on_one_core), stage
+            assert has_workers == computes, stage
 
 
 def test_params_that_stages_follow_are_there():
@@ -160,10 +159,8 @@ def test_the_tutorial_counts_the_stages(
     )
     done, all_, wait = map(int, counts)
     assert (all_, wait) == (len(stages), len(stages) - done - len(runs))
-    steps = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["lm"]["tiny"][
-        "training"
-    ]["steps"]
-    ((share, at, of),) = re.findall(r"base_lm: +(\d+)%.* (\d+)/(\d+) ", text)
+    steps = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["lsr"]["steps"]
+    ((share, at, of),) = re.findall(r"train_lsr: +(\d+)%.* (\d+)/(\d+) ", text)
     assert (int(of), int(share)) == (steps, 100 * int(at) // steps)
 
 
@@ -215,7 +212,7 @@ def test_each_retriever_has_its_stages(stages_of):
     }.items()
 
 
-def test_predictions_alone_need_seven_stages(stages_of):
+def test_predictions_alone_need_eight_stages(stages_of):
     """The Pile alone needs no questions."""
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {
@@ -227,6 +224,7 @@ def test_predictions_alone_need_seven_stages(stages_of):
     stages = stages_of(parts=parts, ways=[], lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == [
         "code",
+        "local_files",
         "fetch",
         "questions@popqa",
         "tune_thresholds@popularity",
@@ -244,6 +242,7 @@ def test_predictions_alone_need_seven_stages(stages_of):
     stages = stages_of(parts=NOTHING | pile, lsr=values["lsr"] | {"best_by": "bits_per_byte"})
     before = [
         "code",
+        "local_files",
         "fetch",
         "tokenizer",
         "chunk",

@@ -13,11 +13,11 @@ import systems
 import yaml
 from finished_run import Checkout, copy_tracked
 
-from flows import profiles
-from pipelines.params import params_file
-from pipelines.world.generator import write_world
+from sample.make.generator import write_world
+from sample.make.sizes import WorldSizes
 
 MADE = systems.make()
+WORLD = WorldSizes(entities=60, lm_documents=600, lm_shards=2, pile_documents=4, questions=40)
 
 
 class Run(Checkout):
@@ -34,10 +34,13 @@ class Run(Checkout):
         self.longtail("init", "--profile", profile)
         path = self.folder / "params.yaml"
         smoke = yaml.safe_load((self.folder / "conf/profile/smoke.yaml").read_text())
-        small = {name: smoke[name] for name in smoke.keys() - {"profile", "parts", "world", "c4"}}
-        small["queries"] |= {"context_tokens": 24, "continuation_tokens": 24}
-        small["lm"]["tiny"]["training"]["positions"] = 128
-        small |= {"chunk": {"tokens": 64, "min_tokens": 8}, "fetch": {"root": str(sources)}}
+        small = {
+            name: smoke[name] for name in smoke.keys() - {"defaults", "profile", "parts", "c4"}
+        }
+        short = {"context_tokens": 40, "continuation_tokens": 40}
+        small["queries"] |= short
+        small |= {"windows": {"context_tokens": 40, "stride_tokens": 40}}
+        small |= {"fetch": {"root": str(sources)}}
         path.write_text(yaml.safe_dump(over(yaml.safe_load(path.read_text()), small)))
 
     @property
@@ -89,10 +92,9 @@ def sources(tmp_path) -> Path:
     ],
 )
 def test_one_corpus_gives_what_there_is_something_for(
-    run, sources, root, profile, brought, left_out, section, no_section
+    run, sources, profile, brought, left_out, section, no_section
 ):
-    settings = params_file.parse(yaml.safe_load(profiles.compose("smoke", root)))
-    write_world(sources, settings.seed, settings.world, [settings.popularity.month])
+    write_world(sources, 0, WORLD, ["2021-10"])
     run.set_params(profile, sources)
     run.longtail("run")
     stages = set(run.hashes())
@@ -115,6 +117,7 @@ def test_predictions_alone_give_thresholds(run, sources):
     run.longtail("run")
     expected = {
         "code",
+        "local_files",
         "fetch",
         "questions@popqa",
         "tune_thresholds@popularity",
@@ -211,11 +214,8 @@ parts:
   passages: []
 fetch: {source: files, files: {poems: [poems/*], riddles: [riddles/*]}}
 popqa: {source: published}
-tokenizer: {text: [poems]}
 corpus:
   poems: {documents: null, query_share: 0.3, test_files: null, validation_files: null}
-lm: {tiny: {training: {phases: [{until: 1.0, weights: {}}]}}}
-lm_text: corpus
 """
 
 

@@ -34,7 +34,7 @@ def test_every_profile_is_valid(root, texts, composed):
         assert learns or judged, (
             f"{name} keeps questions from being judged that nothing learns from"
         )
-        counted = params.fetch.source == "world" or params.fetch.files.get("c4")
+        counted = params.fetch.files.get("c4")
         assert counted or "nq" not in params.parts.question_sets, (
             f"{name} takes each everyday word of nq for a name"
         )
@@ -190,3 +190,16 @@ def test_a_month_moves_the_page_views_and_nothing_else(texts, tmp_path):
         "month: 2022-03",
     ]
     assert months.set_month("2022-03", path) == "popularity.month is 2022-03 already"
+
+
+def test_a_month_moves_all_files_that_name_it(texts, root, tmp_path):
+    """The sample has the files of its second month."""
+    path = tmp_path / "params.yaml"
+    path.write_text(texts["sample"], encoding="utf-8")
+    months.set_month("2021-11", path)
+    first = params_file.load_params(root / "params.yaml").fetch
+    second = params_file.load_params(path).fetch
+    moved = {name for name, globs in second.files.items() if globs != first.files[name]}
+    assert moved == {"wikidata", "wikipedia", "redirects", "pageviews"}
+    for globs in second.files.values():
+        assert all(list((root / second.root).glob(name)) for name in globs)

@@ -31,7 +31,8 @@ from pipelines.params import params_file
 from pipelines.questions import build_questions
 from pipelines.tables import analyses, every_table
 from pipelines.tables.analyses import BY_NAME
-from pipelines.world.facts import RELATION_IDS, make_world
+from sample.make.facts import RELATION_IDS, make_world
+from sample.make.sizes import Recipe
 
 SHOWN = {
     "pipelines/questions/museums.py",
@@ -178,8 +179,8 @@ def test_what_is_asked_is_known_in_the_sample_world(pages, root):
         for question in re.findall(r'longtail ask "([^"]+)"', text)
     }
     assert len(asked) >= 2
-    given = params_file.load_params(root / "params.yaml")
-    world = make_world(given.seed, given.world)
+    recipe = Recipe()
+    world = make_world(recipe.seed, recipe.world)
     known = {
         RELATIONS[RELATION_IDS[relation]].question(label).lower()
         for entity, label in enumerate(world.labels)

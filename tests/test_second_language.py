@@ -21,9 +21,10 @@ from pipelines.knowledge.triples import build_triples
 from pipelines.language import language
 from pipelines.language.relations import read_relations
 from pipelines.lm.language_model import Generation
-from pipelines.params import params, params_file
+from pipelines.params import params_file
 from pipelines.questions.popqa import build_popqa
-from pipelines.world.generator import write_world
+from sample.make.generator import write_world
+from sample.make.sizes import WorldSizes
 
 
 class Knowing:
@@ -57,17 +58,11 @@ def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
         tmp_path_factory.mktemp("world"),
         yaml.safe_load(profiles.compose("sample", root)),
     )
-    values["world"] |= {
-        "entities": 60,
-        "lm_documents": 200,
-        "lm_shards": 1,
-        "pile_documents": 1,
-        "questions": 12,
-    }
+    sizes = WorldSizes(entities=60, lm_documents=200, lm_shards=1, pile_documents=1, questions=12)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
     values["popularity"]["months"] = 1
-    write_world(folder / "data/raw", values["seed"], params.World(**values["world"]), ["2021-10"])
+    write_world(folder / "data/raw", values["seed"], sizes, ["2021-10"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         return {

@@ -139,32 +139,26 @@ def dpr(folder: Path, kind: type[PreTrainedModel], seed: int) -> Path:
 def retriever(**changes) -> params.Retriever:
     """The params of `encoder`, some of them changed."""
     plain = {
-        "source": "pretrained", "path": None, "revision": None, "query_path": None, "query_revision": None,
+        "path": None, "revision": None, "query_path": None, "query_revision": None,
         "pooling": "mean", "similarity": "cosine", "query_prefix": "", "document": "{title} {text}", "dtype": "fp32",
-        "batch_tokens": 512, "max_tokens": 64, "training": None,
+        "batch_tokens": 512, "max_tokens": 64,
     }  # fmt: skip
     return params.Retriever(**plain | changes)
 
 
-def trained_lm(**changes) -> params.LM:
-    """A language model trained from scratch, as small as can be but for what is changed of its
-    training.
-    """
+def local_lm(**changes) -> params.LM:
+    """The params of `language_model`, some of them changed."""
     plain = {
-        "hidden_size": 16, "layers": 1, "heads": 1, "intermediate_size": 16, "positions": 16, "steps": 4,
-        "batch_size": 2,
-        "phases": [params.Phase(until=1.0, weights={})],
-    }  # fmt: skip
-    training = params.LMTraining(**plain | changes)
-    other = {
-        "source": "train",
+        "source": "pretrained",
         "path": None,
         "revision": None,
         "http": None,
         "dtype": "fp32",
         "batch_tokens": 1024,
+        "chat": False,
+        "n_shots": None,
     }
-    return params.LM(**other, training=training, chat=False, n_shots=None)
+    return params.LM(**plain | changes)
 
 
 def compute(**changes) -> params.Compute:

@@ -25,7 +25,6 @@ import tiny_models
 import waiting
 import yaml
 from finished_run import copy_tracked
-from growing_world import GrowingWorld
 from quick_project import Project, git
 from scheduled import Schedules
 from webhook import Hook
@@ -33,8 +32,9 @@ from wikimedia_server import Dumps, Wikimedia
 
 from flows import profiles
 from pipelines import QUIET
-from pipelines.params import params_file
 from pipelines.sources import snapshots
+from sample.make.growing_world import GrowingWorld
+from sample.make.sizes import WorldSizes
 
 DEPLOYMENT = """
 name: monthly
@@ -51,6 +51,8 @@ deployments:
     schedules:
       - interval: 5
 """
+FIRST_ENTITIES = 120
+ENTITIES_PER_MONTH = 2  # in a year fewer than the gate lets a data set grow
 DISK = ".dvc/cache"  # a file system of its own, which gets full
 KILLED_STAGE = ["pipelines.retrieval.index", "wikipedia", "dense_dense"]  # words of its command
 DAYS_WAITED = 800  # for the dumps of a month: all months are waited for
@@ -152,8 +154,13 @@ class Year:
         self.dumps = Dumps(server)
 
         values = yaml.safe_load(profiles.compose("smoke", root))
-        sizes = params_file.parse(values).world
-        self.world = GrowingWorld(folder / "world", sizes, self.months)
+        entities = FIRST_ENTITIES + ENTITIES_PER_MONTH * len(self.months)
+        sizes = WorldSizes(
+            entities=entities, lm_documents=600, lm_shards=2, pile_documents=4, questions=40
+        )
+        self.world = GrowingWorld(
+            folder / "world", 0, sizes, self.months, growth=ENTITIES_PER_MONTH
+        )
         tiny_models.language_model(folder / "models/lm")
         tiny_models.encoder(folder / "models/encoder")
 
@@ -181,14 +188,12 @@ class Year:
             "corpora": ["wikipedia"],
             "datastore": "wikipedia",
             "tokenizers": ["documents"],
-            "local_files": ["followed"],
         }
         values["ways"] = ["closed_book", "dense"]
         values["contact"] = "someone@example.org"
-        values["tokenizer"] |= {"source": "pretrained", "path": "../models/lm"}
-        values["lm"]["tiny"] |= {"source": "pretrained", "path": "../models/lm", "training": None}
-        encoder = {"source": "pretrained", "path": "../models/encoder", "training": None}
-        values["retriever"]["dense"] |= encoder
+        values["tokenizer"]["path"] = "../models/lm"
+        values["lm"]["tiny"]["path"] = "../models/lm"
+        values["retriever"]["dense"]["path"] = "../models/encoder"
         values["popularity"]["month"] = self.months[0]
         values["popqa"]["sampling"] = "all"
         values["fetch"] |= {

@@ -29,7 +29,7 @@ MMLU_POSITIONS = 4096  # where a language model reads so many tokens
 # with SmolLM2.
 PACE = 4e10
 MODEL_MEMORY = 0.5  # share of the memory that language models may take
-TRAINED = "dense"  # the retriever that is trained where there is no encoder (conf/config.yaml)
+STAND_IN = "dense"  # the sample's retriever, where there is no encoder (conf/config.yaml)
 TRIPLES = ("wikidata", "pageviews", "c4")  # what triples are made of
 
 
@@ -79,7 +79,6 @@ class Choices:
     encoder: Encoder | None
     lms: list[LanguageModel]
     months: list[str]  # of page views
-    texts: list[str]  # corpora that a tokenizer may be trained on
     workers: int  # processes at once
     threads: int  # of each process
     memory_gb: float
@@ -130,7 +129,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     """What a profile for these contents sets here; with `lsr`, it tunes the retriever."""
     files = contents.files
     encoder = contents.encoders[0] if contents.encoders else None
-    retriever = encoder.name if encoder else TRAINED
+    retriever = encoder.name if encoder else STAND_IN
     lms = contents.lms
     set_aside: dict[str, str] = {}
     parts = _choose_parts(files, bool(lms and encoder), set_aside)
@@ -178,7 +177,6 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         encoder=encoder,
         lms=lms,
         months=months,
-        texts=[name for name in parts.corpora if catalogue.DATASETS[name].learn],
         workers=workers,
         threads=max(1, machine.cores // workers),
         memory_gb=max(1.0, memory_gb),

@@ -220,7 +220,6 @@ def _encoder(
         positions -= 2
     most_tokens = min(int(modules.max_tokens or positions), positions, MOST_DOCUMENT_TOKENS)
     settings = {
-        "source": "pretrained",
         "path": str(folder.absolute()),
         "revision": None,
         "query_path": None,
@@ -231,7 +230,6 @@ def _encoder(
         "document": document,
         "dtype": "fp32",
         "max_tokens": most_tokens,
-        "training": None,
     }
 
     trained = "a guess: the folder does not say"

@@ -279,13 +279,13 @@ def _missing_models(choices: Choices) -> Iterator[str]:
     if not choices.encoder and choices.parts.corpora:
         instead = "Passages are found by words (BM25)."
         if choices.retrievers:
-            instead = "A small one is trained on your texts."
+            instead = "The sample's small one, which knows none of your texts, tries the stages."
         yield f"an encoder (Hugging Face's layout). {instead}"
     if not choices.lms:
         line = "a language model (Hugging Face's layout)."
         if choices.uses_lms:
-            line += " A small one is trained on your texts, to try the stages;"
-            line += " its answers are worth little."
+            line += " The sample's small one, which knows none of your texts, tries the stages;"
+            line += " its answers are worth nothing."
         yield line
 
 

@@ -1,35 +1,20 @@
-"""Stage `tokenizer`: the tokenizer that corpora are cut with, trained on raw text or taken from a
-pretrained model.
-"""
+"""Stage `tokenizer`: the tokenizer that corpora are cut with, a language model's."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section
 from pipelines.params.params import Tokenizer
-from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import Raw, read_raw
-from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import source_parts
 from pipelines.storage.atomic import atomic
 from pipelines.work import stage
 
 SEGMENT = 500_000  # characters of a text that are tokenised at once
-SAMPLE_MB = 20  # megabytes of each data set that a tokenizer learns from
-LONGEST = 1000  # characters without a space that a tokenizer learns from as one; no word is so long
-LONG_RUN = re.compile(rf"(\S{{{LONGEST}}})(?=\S)")
-RAW = Path("data/raw")
 OUT = Path("data/models/tokenizer")
-SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
 class Settings(Section):
@@ -39,82 +24,9 @@ class Settings(Section):
 
 
 def make_tokenizer(settings: Settings) -> dict[str, float]:
-    """Train the tokenizer or copy it; return the size of its vocabulary."""
-    section = settings.tokenizer
-    if section.source == "pretrained":
-        copy_pretrained("tokenizer", section.path, section.revision, OUT)
-    else:
-        with atomic(OUT) as folder:
-            train_tokenizer(raw_texts(RAW, section), section.vocab_size, folder)
+    """Copy the tokenizer; return the size of its vocabulary."""
+    copy_pretrained("tokenizer", settings.tokenizer.path, settings.tokenizer.revision, OUT)
     return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
-
-
-def raw_texts(raw: Path, section: Tokenizer) -> Iterator[str]:
-    """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if
-    it has no file.
-    """
-    for name in section.text:
-        n_bytes = 0
-        for document in _documents(raw, name):
-            with suppress(BadWikitext):
-                text = document.text
-                if document.wikitext:
-                    text = wikitext_to_text(text)
-                yield text
-                n_bytes += len(text.encode("utf-8"))
-            if n_bytes >= SAMPLE_MB * 1_000_000:
-                break
-
-
-def _documents(raw: Path, name: str) -> Iterator[Raw]:
-    """A data set's documents. The stages that keep the documents check the share of bad rows."""
-    rejects = Rejects(1.0)
-    for part in source_parts(*source_files(raw / name)):
-        yield from read_raw(name, part, rejects)
-
-
-def train_tokenizer(texts: Iterable[str], vocab_size: int | None, folder: Path) -> None:
-    """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's
-    layout.
-
-    The same texts give the same bytes. LongtailError if `vocab_size` has no room for bytes and
-    special tokens.
-    """
-    from transformers import PreTrainedTokenizerFast
-
-    smallest = 256 + len(SPECIAL_TOKENS)
-    if vocab_size is None or vocab_size < smallest:
-        raise LongtailError(
-            f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}"
-        )
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS.values()),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    # Training looks at a run without spaces again and again, in a time that grows with the square
-    # of its length.
-    runs = chain.from_iterable(map(LONG_RUN.split, texts))
-    tokenizer.train_from_iterator(runs, trainer)
-    begin = SPECIAL_TOKENS["bos_token"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A",
-        pair=f"{begin} $A $B",
-        special_tokens=[(begin, tokenizer.token_to_id(begin))],
-    )
-    # Raw text has "</s>" as HTML's strike-through; it must not become the token that ends a
-    # sequence.
-    saved = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        split_special_tokens=True,
-        clean_up_tokenization_spaces=False,
-        **SPECIAL_TOKENS,
-    )
-    saved.save_pretrained(folder)
 
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:

@@ -1,32 +1,23 @@
 """Stage `base_lm`: make a language model's folder.
 
-The model is trained from scratch, a pretrained one, or one on a server, of which the folder has the
-name and the tokenizer.
+The model is one in a folder or on the Hub, or one on a server, of which the folder has the name and
+the tokenizer.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from pipelines.errors import LongtailError
 from pipelines.params.param_types import LMName, Section
-from pipelines.params.params import Parts
 from pipelines.params.params_models import LM
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.work import stage, threads
+from pipelines.work import stage
 
-DATA = Path("data")
-TOKENIZER = Path("data/models/tokenizer")
 OUT = Path("data/models/lm")
 
 
 class Settings(Section):
     """The sections of params.yaml that this stage reads."""
 
-    seed: int
     lm: dict[LMName, LM]
-    lm_text: Literal["raw/c4", "corpus"]
-    parts: Parts
 
 
 def make_lm(settings: Settings, name: str) -> stage.Metrics:
@@ -35,56 +26,11 @@ def make_lm(settings: Settings, name: str) -> stage.Metrics:
     out = OUT / name
     if lm.source == "http":
         return name_served(lm, out)
-    if lm.source == "train":
-        return train_on_text(
-            text=DATA / settings.lm_text,
-            tokenizer=TOKENIZER,
-            out=out,
-            seed=settings.seed,
-            lm=lm,
-            corpora=settings.parts.corpora,
-        )
     from transformers import AutoModelForCausalLM
 
     from pipelines.lm.model_files import save_pretrained
 
     return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
-
-
-def train_on_text(
-    text: Path, tokenizer: Path, out: Path, seed: int, lm: LM, corpora: Sequence[str] = ()
-) -> stage.Metrics:
-    """Train a model on the folder `text`, and save it to `out`; returns train_lm's metrics.
-
-    The folder is C4's, or the corpora's. Raises LongtailError where there is no text, or
-    `lm.training` is null.
-    """
-    from pipelines.lm import train_lm, training_texts
-    from pipelines.storage.work_store import WorkStore
-
-    if lm.training is None:
-        raise LongtailError(
-            f"params.yaml: lm.{out.name}.training is null, expected its settings where source is "
-            "train"
-        )
-    threads.use(1)  # steps are so small that a second thread waits more than it works
-    if text.name == "c4":
-        documents = training_texts.read_c4(text)
-    else:
-        documents = training_texts.read_corpora(text, corpora)
-
-    stage_name = f"base_lm@{out.name}"
-    with atomic(out) as folder:
-        metrics = train_lm.train_language_model(
-            documents=documents,
-            tokenizer=tokenizer,
-            folder=folder,
-            seed=seed,
-            settings=lm.training,
-            stage=stage_name,
-        )
-    WorkStore().forget(stage_name)
-    return metrics
 
 
 def name_served(lm: LM, out: Path) -> stage.Metrics:

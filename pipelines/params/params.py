@@ -28,17 +28,16 @@ from pipelines.params.params_models import (
     AnswerOfSet,
     Index,
     LMServer,
-    LMTraining,
     Logprobs,
-    Phase,
     Replug,
     Reranker,
     Retriever,
-    RetrieverTraining,
 )
 
 # sections within sections, and a table
-__all__ = ["BETTER", "AnswerOfSet", "LMServer", "LMTraining", "Phase", "RetrieverTraining"]
+__all__ = ["BETTER", "AnswerOfSet", "LMServer"]
+
+SAMPLE = "sample/data"  # the folder of the sample's files
 
 
 class Compute(Section):
@@ -83,8 +82,8 @@ class Pages(Section):
 class Fetch(Section):
     """Where the data sets come from."""
 
-    # the generated world, files on disk, or Wikimedia's servers
-    source: Literal["world", "files", "wikimedia"]
+    # files on disk, or Wikimedia's servers
+    source: Literal["files", "wikimedia"]
     # files: the folder that they lie in
     root: str | None
     # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
@@ -96,20 +95,10 @@ class Fetch(Section):
     # wikimedia: pages to ask for in place of a dump of Wikipedia; null: none
     pages: Pages | None
 
-
-class World(Section):
-    """The offline sample: one fictional world written in the sources' formats."""
-
-    # entities of the world; each has an article
-    entities: PositiveInt
-    # documents in the C4 shards, which the tiny language model is trained on
-    lm_documents: PositiveInt
-    # C4 files that the documents are written to
-    lm_shards: PositiveInt
-    # Pile documents about each entity
-    pile_documents: PositiveInt
-    # questions in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
-    questions: PositiveInt
+    @property
+    def is_fictional(self) -> bool:
+        """Whether the files are the sample's, which are of a fictional world."""
+        return self.source == "files" and self.root == SAMPLE
 
 
 class Wikidata(Section):
@@ -163,16 +152,10 @@ class C4(Section):
 
 
 class Tokenizer(Section):
-    # trained here (byte-level BPE), or read
-    source: Literal["train", "pretrained"]
-    # pretrained: local folder or Hub name
+    # local folder or Hub name
     path: str | None
-    # pretrained from the Hub: a commit
+    # commit of path on the Hub
     revision: str | None
-    # train: entries of the vocabulary
-    vocab_size: PositiveInt | None
-    # train: the data sets under data/raw it learns from
-    text: list[str]
 
 
 class Corpus(Section):
@@ -303,8 +286,6 @@ class Parts(Section):
     rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
     # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
-    # followed: each run reads files and folders outside of the project again if they have changed
-    local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
 class ModelSize(Section):
@@ -338,7 +319,6 @@ class Params(Section):
     compute: Compute
     ingest: Ingest
     fetch: Fetch
-    world: World
     wikidata: Wikidata
     popularity: Popularity
     popqa: PopQA
@@ -358,13 +338,9 @@ class Params(Section):
     # reads what the main retriever finds, in the way reranked; null: none
     reranker: Reranker | None
     parts: Parts
-    # what parts.local_files is for each fetch.source
-    local_files: dict[str, list[Literal["followed"]]] = Field(default_factory=dict)
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]
     plan: Plan = Field(default_factory=Plan)
-    # what a language model is trained on: C4, or the corpora
-    lm_text: Literal["raw/c4", "corpus"]
     index: Index
     lsr: LSR
     logprobs: Logprobs

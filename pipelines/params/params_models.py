@@ -17,36 +17,6 @@ from pipelines.params.param_types import (
 )
 
 
-class Phase(Section):
-    """A part of the training of a language model, with its own mixture of texts."""
-
-    # share of all steps after which the phase ends
-    until: Share
-    # kind of text -> share of the phase's tokens; empty: as they come
-    weights: dict[str, float]
-
-
-class LMTraining(Section):
-    """How a small Llama-like model is trained."""
-
-    # width of the model
-    hidden_size: PositiveInt
-    # number of layers
-    layers: PositiveInt
-    # number of attention heads
-    heads: PositiveInt
-    # width of the feed-forward layers
-    intermediate_size: PositiveInt
-    # tokens that the model reads at once
-    positions: PositiveInt
-    # steps of AdamW
-    steps: PositiveInt
-    # sequences in a step
-    batch_size: PositiveInt
-    # what is learnt when
-    phases: list[Phase]
-
-
 class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is
     $LONGTAIL_API_KEY.
@@ -81,8 +51,8 @@ class LMServer(Section):
 class LM(Section):
     """A language model."""
 
-    # trained here, local weights, or a server
-    source: Literal["train", "pretrained", "http"]
+    # local weights, or a server
+    source: Literal["pretrained", "http"]
     # pretrained: local folder or Hub name; http: model name
     path: str | None
     # commit on the Hub of a pretrained model or of a server's tokenizer
@@ -94,8 +64,6 @@ class LM(Section):
     dtype: Literal["auto", "fp32", "bf16", "int8"]
     # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit on a GPU
     batch_tokens: PositiveInt | None
-    # train: how
-    training: LMTraining | None
     # answers: prompts are a user's message, by the model's own template or the server's chat
     # interface
     chat: bool
@@ -103,29 +71,14 @@ class LM(Section):
     n_shots: Count | None
 
 
-class RetrieverTraining(Section):
-    """How a small BERT-like encoder is trained."""
-
-    # width of the encoder
-    hidden_size: PositiveInt
-    # number of layers
-    layers: PositiveInt
-    # steps of AdamW on pairs of crops of a document
-    steps: PositiveInt
-    # pairs in a step; crops of other documents are the negatives
-    batch_size: PositiveInt
-
-
 class Retriever(Section):
     """Any BERT-like encoder; docs/retrievers.md shows what Contriever, DPR, BERT and E5 need."""
 
-    # trained here, or read
-    source: Literal["train", "pretrained"]
-    # pretrained: local folder or Hub name
+    # local folder or Hub name
     path: str | None
     # commit of path on the Hub
     revision: str | None
-    # pretrained: another encoder for queries (DPR); null: the same as for documents
+    # another encoder for queries (DPR); null: the same as for documents
     query_path: str | None
     # commit of query_path on the Hub
     query_revision: str | None
@@ -147,8 +100,6 @@ class Retriever(Section):
     max_tokens: PositiveInt
     # tokens of a query of language modelling that are read; null: max_tokens
     text_query_tokens: PositiveInt | None = None
-    # train: how
-    training: RetrieverTraining | None
     # corpus -> file or folder of its published vectors, which are read in place of embedding it
     vectors: dict[str, str] = Field(default_factory=dict)
 

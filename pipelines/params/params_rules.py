@@ -43,12 +43,6 @@ def check_rules(params: Params) -> None:
     for name, lm in params.lm.items():
         _check_lm(f"lm.{name}", lm)
     for name, retriever in params.retriever.items():
-        if retriever.source == "train":
-            _require(
-                retriever.pooling == "mean",
-                f"retriever.{name}.pooling",
-                "should be mean with source: train, which learns that",
-            )
         _require_listed(f"retriever.{name}.vectors", [*retriever.vectors], params.parts.corpora)
 
     _check_lsr(params.lsr)
@@ -75,7 +69,6 @@ def _require_listed(key: str, names: Sequence[str], allowed: Collection[str]) ->
 def _check_names(params: Params) -> None:
     """Names are names of something, each once."""
     _require_listed("language", [params.language], language.codes())
-    _require_listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
     for part in ("question_sets", "answered", "corpora", "passages"):
         use = CATALOGUE_USES.get(part, part)
         _require_listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(use))
@@ -140,11 +133,6 @@ def _check_lm(key: str, lm: LM) -> None:
             )
 
     if lm.chat:
-        _require(
-            lm.source != "train",
-            f"{key}.chat",
-            "should be false with source: train: such a model has no chat template",
-        )
         _require(
             lm.http is None or not lm.http.tokenizer,
             f"{key}.chat",
@@ -374,7 +362,7 @@ def _check_way(way: str, params: Params) -> None:
             f"{way}: needs {method.retriever} among parts.tuned; leave it out, or tune it",
         )
 
-    if method.kind in methods.GIVEN and params.fetch.source != "world":
+    if method.kind in methods.GIVEN:
         folder = f"retrieval/{method.retriever}" if method.retriever else "retrieval"
         _require(
             folder in params.fetch.files,

@@ -87,17 +87,14 @@ def count_documents(params: Params, data: Path | None) -> dict[str, int]:
 
 
 def size_of(section: LM | Retriever, params: Params) -> ModelSize | None:
-    """The size of a model: by its config.json if that is on this machine, else by the profile; of
-    one that is trained here by its settings.
-    """
-    if section.source == "train":
-        training = section.training
-        vocabulary = params.tokenizer.vocab_size
-        return _size_of_layers(section, training.layers, training.hidden_size, vocabulary)
+    """The size of a model: by its config.json if that is on this machine, else by the profile."""
     return _size_by_config(section) or params.plan.models.get(section.path)
 
 
 def _size_by_config(section: LM | Retriever) -> ModelSize | None:
+    """The size of a transformer whose feed-forward networks are four times as wide as its
+    vectors. A language model also multiplies by its vocabulary.
+    """
     from transformers import AutoConfig
 
     try:
@@ -107,17 +104,10 @@ def _size_by_config(section: LM | Retriever) -> ModelSize | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     text = config.get_text_config()
-    return _size_of_layers(section, text.num_hidden_layers, text.hidden_size, text.vocab_size)
-
-
-def _size_of_layers(section: LM | Retriever, layers: int, width: int, vocabulary: int) -> ModelSize:
-    """The size of a transformer whose feed-forward networks are four times as wide as its
-    vectors. A language model also multiplies by its vocabulary.
-    """
-    parameters = 12 * layers * width**2
+    parameters = 12 * text.num_hidden_layers * text.hidden_size**2
     if isinstance(section, LM):
-        parameters += vocabulary * width
-    return ModelSize(parameters=parameters, hidden_size=width)
+        parameters += text.vocab_size * text.hidden_size
+    return ModelSize(parameters=parameters, hidden_size=text.hidden_size)
 
 
 def _retriever_work(params: Params, name: str, documents: Mapping[str, int]) -> Iterator[Work]:

@@ -20,11 +20,9 @@ from pipelines.retrieval.documents import fill
 from pipelines.storage import database
 
 ORIGINS = {  # source of a model in params -> in words
-    "train": "trained from scratch by this run",
     "pretrained": "{path}",
     "http": "{path} on a server",
 }
-TRAINED = "that of its training texts"
 UNKNOWN = "not named in its files"
 LIBRARY = "sentence-transformers"
 TITLE = "Hamlet"  # of the card's example
@@ -92,7 +90,7 @@ def _front_matter(licence: str, language_code: str) -> str:
     facts: Facts = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity"}
     facts["language"] = [language_code]
     facts["tags"] = [LIBRARY, "feature-extraction", "replug-lsr"]
-    if licence not in (TRAINED, UNKNOWN):
+    if licence != UNKNOWN:
         facts["license"] = licence
     return yaml.safe_dump(facts, sort_keys=False)
 
@@ -100,7 +98,7 @@ def _front_matter(licence: str, language_code: str) -> str:
 def _model(settings: Facts) -> Facts:
     """Where a model comes from, in words, and its licence."""
     shown = contents.public_params(settings)
-    origin = ORIGINS[settings["source"]].format(path=shown["path"])
+    origin = ORIGINS[settings.get("source", "pretrained")].format(path=shown["path"])
     if settings["revision"]:
         origin += f", revision {settings['revision']}"
     return {"origin": origin, "licence": _licence(settings)}
@@ -108,9 +106,7 @@ def _model(settings: Facts) -> Facts:
 
 def _licence(settings: Facts) -> str:
     """The licence in the card of a model, in its folder or in the Hub's cache of this machine."""
-    if settings["source"] == "train":
-        return TRAINED
-    if settings["source"] != "pretrained":
+    if settings.get("source") == "http":
         return UNKNOWN
     file = Path(settings["path"], contents.CARD)
     if not file.parent.is_dir():

@@ -208,8 +208,6 @@ def _weights(model: LM | Retriever | Reranker) -> str:
     of the path.
     """
     source = getattr(model, "source", "pretrained")  # a reranker is always pretrained
-    if source == "train":
-        return "a small model trained in this run"
     if source == "http":
         return f"{model.path}, on a server"
     path = model.path or ""

@@ -107,7 +107,7 @@ def render_pages(
     findings: Sequence[Finding],
 ) -> dict[str, str]:
     """Name of a file -> its HTML. Without sections of details there is the first page alone."""
-    is_fictional = tables.settings.fetch.source == "world"
+    is_fictional = tables.settings.fetch.is_fictional
     title = f"Longtail report: {tables.settings.profile}"
     if is_fictional:
         title += ", a fictional world"

@@ -1,6 +1,4 @@
-"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local
-files or Wikimedia.
-"""
+"""Stage `fetch`: the sources in their own formats under data/raw, from local files or Wikimedia."""
 
 import hashlib
 import os
@@ -29,7 +27,7 @@ OUT = Path("data/raw")
 ABOUT = ".about.md"  # hidden: no reader takes it for data
 DOWNLOADS = SCRATCH / "downloads"
 ANSWERS = SCRATCH / "wikimedia" / "fetch"
-GENERATED = "CC0-1.0 (generated)"  # the licence of the sample world
+GENERATED = "Apache-2.0 (generated)"  # the licence of the sample's files
 
 # below data/raw
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
@@ -48,7 +46,6 @@ class Settings(Section):
     language: str
     popularity: params.Popularity
     wikidata: params.Wikidata
-    world: params.World
 
 
 class LocalFile(NamedTuple):
@@ -81,17 +78,10 @@ def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
     """
     check(settings.fetch, settings.wikidata)
     months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
-    origins: Origins = {}
-    counts: dict[str, float] = {}
 
     with atomic(out) as folder:
         folder.mkdir()
-        if settings.fetch.source == "world":
-            from pipelines.world.generator import write_world
-
-            write_world(folder, settings.seed, settings.world, months)
-        else:
-            origins, counts = _collect(folder, settings, months)
+        origins, counts = _collect(folder, settings, months)
 
         manifest = []
         for name in DATASETS:
@@ -131,7 +121,7 @@ def check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
         problem = "fetch.pages asks for pages of Wikipedia, expected fetch.source: wikimedia"
     elif fetch.pages and fetch.files.get("wikipedia"):
         problem = "fetch.pages is given and fetch.files names a dump; leave the dump out"
-    elif fetch.source != "world" and not queried and not has_files:
+    elif not queried and not has_files:
         problem = "fetch.files is empty, expected globs or addresses by data set"
     elif fetch.source == "files" and urls:
         problem = f"fetch.files has {urls[0]}; addresses need fetch.source: wikimedia"
@@ -174,16 +164,18 @@ def _describe(
     origins: Origins,
 ) -> list[dict]:
     """The manifest's entries of a data set; `folder` is data/raw."""
-    generated = Origin(f"generated: sample world, seed {settings.seed}", None)
+    licence = DATASETS[name].licence
+    if settings.fetch.is_fictional:
+        licence = GENERATED
     entries = []
     for file, digest in digests.items():
         path = file.relative_to(folder)
-        origin = origins.get(path, generated)
+        origin = origins[path]
         entry = {
             "path": path.as_posix(),
             "dataset": name,
             "source": origin.source,
-            "licence": GENERATED if origin == generated else DATASETS[name].licence,
+            "licence": licence,
             "bytes": file.stat().st_size,
             "sha256": digest,
         }

@@ -9,7 +9,8 @@ from corpora import LEARNT, text_of
 
 from pipelines.corpus import chunk
 from pipelines.corpus.token_bytes import _by_offsets
-from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
+from pipelines.corpus.tokenizer import open_tokenizer
+from sample.make.train_tokenizer import train_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pipelines.corpus.token_bytes import Encoder, byte_pairs, open_encoder
-from pipelines.corpus.tokenizer import encode, open_tokenizer, train_tokenizer
+from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.corpus.windows import cut_tokens
+from sample.make.train_tokenizer import train_tokenizer
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())

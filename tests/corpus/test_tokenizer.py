@@ -1,28 +1,20 @@
-"""The tokenizer repeats, loads as any Hugging Face tokenizer, and takes every text as plain
-text.
-"""
+"""The tokenizer loads as any Hugging Face tokenizer, and takes every text as plain text."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipelines.corpus import tokenizer as module
-from pipelines.corpus import training_files
 from pipelines.corpus.tokenizer import (
     copy_pretrained,
     encode,
     open_tokenizer,
-    raw_texts,
-    train_tokenizer,
 )
 from pipelines.errors import LongtailError
-from pipelines.params import params
+from sample.make.train_tokenizer import train_tokenizer
 
 TEXTS = [
     "The cat sat on the mat.\n",
@@ -36,14 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     train_tokenizer(TEXTS, 300, folder)
     return folder
-
-
-def test_training_repeats_to_the_byte(folder, tmp_path):
-    train_tokenizer(iter(TEXTS), 300, tmp_path / "again")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
-    with pytest.raises(LongtailError, match=r"tokenizer\.vocab_size is 200, expected at least 259"):
-        train_tokenizer(TEXTS, 200, tmp_path / "small")
 
 
 def test_transformers_loads_it_with_its_special_tokens(folder):
@@ -69,36 +53,9 @@ def test_a_long_text_is_tokenised_in_stretches(folder, monkeypatch):
     assert [0, *offsets[:, 1]] == [*offsets[:, 0], 30]
 
 
-@given(
-    st.lists(st.sampled_from(["a word ", "é" * 900, "x" * 2000, "\n", "y" * 1001]), max_size=6).map(
-        "".join
-    )
-)
-def test_training_reads_all_of_a_text(text):
-    parts = module.LONG_RUN.split(text)
-    assert "".join(parts) == text
-    assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
-
-
-def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SAMPLE_MB", 1)
-    for name in ("c4", "pile"):
-        (tmp_path / name).mkdir()
-        rows = [json.dumps({"text": f"{name}{i} " + "x" * 400_000}) for i in range(5)]
-        (tmp_path / name / "a.jsonl").write_text("\n".join(rows) + "\n{bad\n")
-    learnt = {"vocab_size": 300, "text": ["pile", "c4"]}
-    chosen = params.Tokenizer(source="train", path=None, revision=None, **learnt)
-    found = [text[:5].strip() for text in raw_texts(tmp_path, chosen)]
-    assert found == ["pile0", "pile1", "pile2", "c40 x", "c41 x", "c42 x"]
-    with pytest.raises(LongtailError, match="wikipedia: no files"):
-        list(raw_texts(tmp_path, chosen.model_copy(update={"text": ["wikipedia"]})))
-    with pytest.raises(LongtailError, match=r"pile/docs\.parquet: no such file, expected a corpus"):
-        training_files(tmp_path, ["pile"])
-
-
 def test_a_local_pretrained_tokenizer_is_copied(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pretrained = SimpleNamespace(source="pretrained", path=str(folder), revision=None)
+    pretrained = SimpleNamespace(path=str(folder), revision=None)
     size = float(open_tokenizer(folder).get_vocab_size())
     assert module.make_tokenizer(SimpleNamespace(tokenizer=pretrained)) == {"vocabulary": size}
     assert open_tokenizer(module.OUT).to_str() == open_tokenizer(folder).to_str()

@@ -117,7 +117,7 @@ def test_an_error_behind_a_progress_bar_has_its_own_line():
 
 def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
-    assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
+    assert needs["base_lm@tiny"] == {"code", "local_files"}
     assert not needs["index@wikipedia-dense"] & {"train_lsr@dense", "base_lm@tiny"}
     waiting = [name for name in needs if name.startswith("answer")]
     started, long = set(needs) - set(waiting), ["answer@popqa-tiny", "answer@entityquestions-tiny"]

@@ -143,7 +143,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
         ("moved", "modules.json: expected a Transformer and a Pooling"),
     ):
         assert f"not used: {name}: {why}" in said
-    assert composed().retriever["dense"].source == "train"
+    assert composed().retriever["dense"].path == "sample/models/retriever"
 
 
 def test_only_what_is_known_to_encode_texts_is_an_encoder(

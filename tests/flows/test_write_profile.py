@@ -106,7 +106,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
     write_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    chosen = {"tuned": ["encoder"], "local_files": ["followed"]}
+    chosen = {"tuned": ["encoder"]}
     assert (params.retrievers, params.parts) == (
         ["encoder"],
         sample.parts.model_copy(update=chosen),
@@ -136,7 +136,7 @@ def test_questions_passages_and_models_are_enough(checkout):
     assert said[-2:] == ["  longtail plan --profile data", "  longtail run --profile data"]
     assert (params.lms, params.lm["gpt2"].path) == (["gpt2"], str(checkout / "gpt2"))
     retriever = params.retriever[params.retrievers[0]]
-    assert (retriever.source, retriever.path) == ("pretrained", str(checkout / "encoder"))
+    assert retriever.path == str(checkout / "encoder")
     assert (params.tokenizer.source, params.tokenizer.path) == (
         "pretrained",
         str(checkout / "gpt2"),
@@ -195,7 +195,10 @@ def test_without_passages_answers_come_from_elsewhere(checkout):
     write_profile.init(Path("texts"), None)
     params = composed("texts")
     assert (params.parts.scored, params.parts.answered, params.lms) == (["pile"], [], ["tiny"])
-    assert (params.lm_text, params.tokenizer.text) == ("corpus", ["pile"])
+    assert (params.lm["tiny"].path, params.tokenizer.path) == (
+        "sample/models/lm",
+        "sample/models/tokenizer",
+    )
 
 
 def test_of_files_that_exclude_each_other_one_is_used(checkout, tmp_path):
@@ -297,9 +300,6 @@ def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used
     assert {name: getattr(params.parts, name) for name in expected} == expected
     assert used in said
     assert "in its place" not in said
-    assert params.tokenizer.source == "pretrained" or set(params.tokenizer.text) <= set(
-        params.fetch.files
-    )
     asks = bool(params.parts.answered or params.parts.scored)
     assert (bool(params.lms), "longtail search" in said) == (asks, not asks)
     assert ("not used: language model gpt2: there are no questions and texts" in said) == (

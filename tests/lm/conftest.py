@@ -1,6 +1,4 @@
-"""The tiny language model, local and behind a real HTTP server, and a tokenizer to train one
-with.
-"""
+"""The tiny language model, local and behind a real HTTP server."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,10 +8,8 @@ import completions_server
 import pytest
 import tiny_models
 from completions_server import Completions, settings
-from lm_training import DOCUMENTS
 from local_models import open_model
 
-from pipelines.corpus import tokenizer
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
 from pipelines.work import http
@@ -27,13 +23,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def local(tiny: Path) -> LocalModel:
     return open_model(tiny, batch_tokens=1024)
-
-
-@pytest.fixture(scope="session")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    tokenizer.train_tokenizer((text for _, text in DOCUMENTS), 320, folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

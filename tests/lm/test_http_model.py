@@ -264,7 +264,6 @@ def test_params_that_lack_something_are_refused(root):
             {"chat": True, "http": {"tokenizer": "gpt2"}},
             "should be false where http.tokenizer is set",
         ),
-        ({"chat": True, "source": "train"}, "should be false with source: train"),
     ]:
         values = settings("http://127.0.0.1:1/v1").model_dump()
         http = change.get("http", {})

@@ -158,7 +158,7 @@ def test_a_local_model_opens_without_modules_for_servers(tiny, monkeypatch):
     for name in ("http_model", "http_client"):
         monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
     settings, prompt = (
-        tiny_models.trained_lm().model_copy(update={"source": "pretrained", "chat": True}),
+        tiny_models.local_lm(chat=True),
         "The capital",
     )
     in_chat, plain = (
@@ -187,7 +187,7 @@ def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
 
 def test_a_model_at_work_says_what_it_is_without_its_weights(tiny):
     said = ("name", "max_tokens", "scores", "mixes", "votes", "usage", "begins")
-    with lm_at_work(tiny, tiny_models.trained_lm(), tiny_models.compute(workers=2)) as lm:
+    with lm_at_work(tiny, tiny_models.local_lm(), tiny_models.compute(workers=2)) as lm:
         before = {name: getattr(lm, name) for name in said}
         opened = lm.here()
         assert before == {name: getattr(opened, name) for name in said}

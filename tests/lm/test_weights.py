@@ -95,7 +95,7 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     open_model(folder, dtype="bf16")
     assert opened[3:] == ["fp32", "bf16"], "other weights"
 
-    settings = tiny_models.trained_lm().model_copy(update={"dtype": "bf16"})
+    settings = tiny_models.local_lm().model_copy(update={"dtype": "bf16"})
     metric = difference_from_fp32(folder, settings, tiny_models.compute())
     assert metric == {"nats_from_fp32": pytest.approx(0, abs=TOLERANCE)}
     in_fp32 = settings.model_copy(update={"dtype": "fp32"})

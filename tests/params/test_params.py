@@ -16,7 +16,7 @@ def values(root) -> dict:
 
 
 def change(values: dict, changes: dict) -> None:
-    """Put values in their places, which are named as in "lm.tiny.training"."""
+    """Put values in their places, which are named as in "lm.tiny.path"."""
     for key, value in changes.items():
         *parents, last = key.split(".")
         section = values
@@ -29,7 +29,7 @@ def change(values: dict, changes: dict) -> None:
     ("key", "value", "says"),
     [
         ("popqa.per_relaton", 10, ["popqa.per_relaton", "allowed here", "per_relation"]),
-        ("lm.tiny.training.stepz", 10, ["lm.tiny.training.stepz", "allowed here", "steps"]),
+        ("lm.tiny.pathh", "x", ["lm.tiny.pathh", "allowed here", "path"]),
         ("extra", {}, ["extra", "allowed here", "popqa"]),
         ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "valid integer"]),
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "valid integer"]),
@@ -54,11 +54,6 @@ def change(values: dict, changes: dict) -> None:
             ["retriever.dense.document", "{title}", "before"],
         ),
         ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
-        (
-            "retriever.dense.pooling",
-            "cls",
-            ["retriever.dense.pooling", "'cls'", "should be mean with source: train"],
-        ),
         (
             "retriever.dense.vectors",
             {"wiki": "e5.index"},

@@ -62,7 +62,7 @@ def composed(root, **changes) -> dict:
     """The sample's params with two local models."""
     values = yaml.safe_load(profiles.compose("sample", root))
     values["lms"] = ["tiny", "big"]
-    local = values["lm"]["tiny"] | {"source": "pretrained", "training": None}
+    local = values["lm"]["tiny"]
     values["lm"] = {
         "tiny": local | {"path": "models/gpt2"},
         "big": local | {"path": "facebook/opt-1.3b"},

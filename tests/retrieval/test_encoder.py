@@ -9,8 +9,6 @@ import json
 import shutil
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
@@ -24,10 +22,7 @@ from transformers import (
     RobertaModel,
 )
 
-from pipelines import draws
-from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
-from pipelines.params import params
 from pipelines.retrieval import base_retriever, encoder
 from pipelines.retrieval.encoder import BF16, EXACT, QUERIES, Encoder, Numerics
 from pipelines.work import devices
@@ -321,41 +316,6 @@ WORDS = [
     "".join(pair)
     for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)
 ]
-LEARNT = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
-CORPORA = ["pile", "wikipedia", "wikitext"]  # models learn from the first two
-SHAPE = {"hidden_size": 32, "layers": 1, "batch_size": 32}
-
-
-def share_found(folder) -> float:
-    """How often a document's first half is nearest to its second."""
-    encoder = Encoder.open(folder, tiny_models.retriever(), tiny_models.compute())
-    halves = [(" ".join(text.split()[:12]), " ".join(text.split()[8:])) for text in LEARNT]
-    first, second = (encoder.embed(list(texts)) for texts in zip(*halves, strict=True))
-    return float(np.mean((first @ second.T).argmax(1) == np.arange(len(LEARNT))))
-
-
-@pytest.mark.usefixtures("workplace")
-def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
-    monkeypatch.setattr(base_retriever, "LEARNING_RATE", 0.005)
-    for name, texts in (
-        ("pile", LEARNT[:60]),
-        ("wikipedia", LEARNT[60:]),
-        ("wikitext", ["never learnt from"]),
-    ):
-        (tmp_path / "corpus" / name).mkdir(parents=True)
-        pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
-    tokenizer.train_tokenizer(LEARNT, 400, tmp_path / "tokenizer")
-    files, words = training_files(tmp_path / "corpus", CORPORA), tmp_path / "tokenizer"
-    untrained, folder = tmp_path / "untrained", tmp_path / "trained"
-    for out, steps in ((untrained, 1), (folder, 30)):
-        settings = tiny_models.retriever(
-            source="train", training=params.RetrieverTraining(**SHAPE, steps=steps)
-        )
-        metrics = base_retriever.train_on_corpora(files, words, out, 0, settings, 1)
-    assert metrics["documents"] == len(LEARNT)
-    assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
-    assert share_found(folder) > share_found(untrained)
-    assert AutoModel.from_pretrained(folder).config.hidden_size == 32
 
 
 @pytest.mark.usefixtures("workplace")

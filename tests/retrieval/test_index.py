@@ -196,9 +196,7 @@ def cut(file):
     "changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document": "{title}: {text}"}]
 )
 def test_an_index_of_other_embeddings_is_refused(made, settings, changed):
-    other = tiny_models.retriever(
-        **settings.retriever["dense"].model_dump() | {"source": "pretrained"} | changed
-    )
+    other = tiny_models.retriever(**settings.retriever["dense"].model_dump() | changed)
     with pytest.raises(
         LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"
     ):

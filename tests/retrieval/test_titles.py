@@ -2,6 +2,7 @@
 the document is.
 """
 
+import bz2
 import re
 from functools import partial
 from pathlib import Path
@@ -17,24 +18,22 @@ from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from flows import profiles
 from pipelines.answering import passages
-from pipelines.corpus import chunk, tokenizer
+from pipelines.corpus import chunk
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, documents, embeddings
 from pipelines.retrieval.bm25 import BM25
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.tower import Tower
+from sample.make.train_tokenizer import train_tokenizer
 
 DOCUMENTS = 1000  # of the real pages
 
 
 @pytest.fixture(scope="module")
 def settings(root):
-    """The sample's params, whose templates are the defaults, with documents as long as the
-    papers'.
-    """
+    """The sample's params, whose templates are the defaults."""
     values = yaml.safe_load(profiles.compose("sample", root))
     values["compute"] |= {"threads": 1, "workers": 1}
-    values["chunk"] |= {"tokens": 128, "min_tokens": 16}
     return params_file.parse(values)
 
 
@@ -47,10 +46,8 @@ def excerpt(tmp_path_factory, settings, real) -> Path:
         (folder / "raw/wikipedia" / file.name).symlink_to(file)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        texts = tokenizer.raw_texts(
-            Path("raw"), settings.tokenizer.model_copy(update={"text": ["wikipedia"]})
-        )
-        tokenizer.train_tokenizer([next(texts)[:100_000]], 1000, Path("tokenizer"))
+        with bz2.open(file, "rt", encoding="utf-8") as pages:
+            train_tokenizer([pages.read(100_000)], 1000, Path("tokenizer"))
         chunk.build(Path("raw/wikipedia"), Path("tokenizer"), Path("corpus"), "wikipedia", settings)
     docs = folder / "corpus/docs.parquet"
     pq.write_table(pq.read_table(docs)[:DOCUMENTS], docs)

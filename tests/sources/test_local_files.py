@@ -37,9 +37,8 @@ def folder(tmp_path, root, monkeypatch) -> Path:
     values = yaml.safe_load(profiles.compose("sample", root))
     files = {"popqa": ["popQA.tsv"], "wikipedia": ["articles/*"]}
     values["fetch"] |= {"source": "files", "root": str(mine), "files": files}
-    values["lm"]["tiny"] |= {"source": "pretrained", "path": str(mine / "model"), "training": None}
+    values["lm"]["tiny"]["path"] = str(mine / "model")
     values["retriever"]["dense"]["vectors"] = {"wikipedia": str(mine / "wikipedia.index")}
-    values["parts"]["local_files"] = values["local_files"]["files"]
 
     project = tmp_path / "project"
     project.mkdir()
@@ -175,5 +174,5 @@ def test_dvc_and_the_flow_fetch_what_changed(folder, root):
         assert fetched() == "one\n"
         for text in ("two\n", "one\n"):
             (folder / "popQA.tsv").write_text(text)
-            assert list(graph.read_graph(Path.cwd())[1]) == ["local_files@followed"]
+            assert list(graph.read_graph(Path.cwd())[1]) == ["local_files"]
             assert fetched() == text
