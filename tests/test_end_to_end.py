@@ -248,7 +248,7 @@ def test_a_scheduled_run_lands_a_release(copied, tmp_path):
         lock = copied.hashes()
         params = copied.folder / "params.yaml"
         text = params.read_text(encoding="utf-8")
-        params.write_text(text.replace("source: world", "source: files", 1), encoding="utf-8")
+        params.write_text(text.replace("c4/*.json.gz", "c4/*.gone", 1), encoding="utf-8")
         schedules.until(lambda: schedules.ended("FAILED"))
     finally:
         schedules.process.send_signal(signal.SIGINT)
@@ -261,7 +261,7 @@ def test_a_scheduled_run_lands_a_release(copied, tmp_path):
     assert any(name.endswith("popqa.parquet") for name in landed)
     (failed, *_) = schedules.ended("FAILED")
     assert re.match(
-        r"fetch: params\.yaml: fetch\..*\(all it said: \.longtail/logs/fetch\.log\)$", failed
+        r"local_files: .*c4/\*\.gone.*\(all it said: \.longtail/logs/local_files\.log\)$", failed
     )
     assert files_of(copied.folder / "release") == landed
     params.write_text(text, encoding="utf-8")
