@@ -35,13 +35,13 @@ def read_acceptances(path: Path = FILE) -> list[Acceptance]:
 
 def accept(names: list[str], month: str, reason: str, path: Path = FILE) -> None:
     """Write that expectations need not hold in the month. A new reason replaces an old one."""
-    acceptances = []
+    acceptances = {}
     for acceptance in read_acceptances(path):
-        if acceptance.month != month or acceptance.expectation not in names:
-            acceptances.append(acceptance)
-    for name in dict.fromkeys(names):
-        acceptances.append(Acceptance(expectation=name, month=month, reason=reason))
+        acceptances[acceptance.expectation, acceptance.month] = acceptance
+    for name in names:
+        acceptances[name, month] = Acceptance(expectation=name, month=month, reason=reason)
 
-    text = yaml.safe_dump(ENTRIES.dump_python(acceptances), sort_keys=False, allow_unicode=True)
+    entries = ENTRIES.dump_python(list(acceptances.values()))
+    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
     with atomic(path) as temporary:
         temporary.write_text(HEAD + text, encoding="utf-8")
