@@ -46,7 +46,6 @@ class Dataset:
     joined_lines: str = ""
     # corpora: models may be trained on it; false for a corpus that only judges them
     learn: bool = False
-    links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
     protocol: Protocol = field(default_factory=Protocol)  # question sets

@@ -16,10 +16,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from pipelines import catalogue  # noqa: E402 - it is found by the line above
+from pipelines.evaluation.tables import TABLES  # noqa: E402
 from pipelines.intervals import Interval  # noqa: E402
 from pipelines.tables import every_table  # noqa: E402
 from pipelines.tables.table import ENDS, Table, type_name  # noqa: E402
-from pipelines.with_studies.all_tables import TABLES  # noqa: E402
 
 MADE = (
     "This page is made from the code (`python tests/columns_reference.py`). A column of the type "

@@ -82,12 +82,6 @@ FIGURES = {
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
     "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),
     "text-to-document": _pile("lm_controls", "saved_over_same", "control = 'longer_context'", -1),
-    "temperature-1": (1, "metrics/language_modelling_pile.json", "tiny.bpb_dense_k10_t1", ""),
-    "temperature-0-1": (1, "metrics/language_modelling_pile.json", "tiny.bpb_dense_k10_t0.1", ""),
-    "copied-tokens": _pile("copied", "share", "least = 9", 100),
-    "copied-bits": _pile("copied", "share_of_saved", "least = 9", 100),
-    "new-tokens": _pile("copied", "share", "least = 0", 100),
-    "new-bits": _pile("copied", "share_of_saved", "least = 0", 100),
     "rare": _pile("rare_words", "bits_saved", "least = 100"),
     "frequent": _pile("rare_words", "bits_saved", "least = 10000"),
 }

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from pipelines.evaluation.tables import write_analyses
+from pipelines.evaluation.tables import TABLES, write_analyses
 from pipelines.intervals import NOTHING, Interval
 from pipelines.report.run_tables import Tables
-from pipelines.with_studies.all_tables import TABLES
 
 
 def tables_of(folder: Path, settings, metrics: dict | None = None, **rows: list[dict]) -> Tables:
@@ -16,7 +15,7 @@ def tables_of(folder: Path, settings, metrics: dict | None = None, **rows: list[
         filled = [
             {column: (nothing | row)[column] for column in kinds} for row in rows.get(name, [])
         ]
-        write_analyses(folder / "analyses", name, filled, TABLES)
+        write_analyses(folder / "analyses", name, filled)
     tables = Tables(folder, settings)
     tables.metrics = metrics or {}
     return tables

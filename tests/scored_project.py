@@ -16,7 +16,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipelines.params import params_file
 from pipelines.scoring import score_lm
-from pipelines.with_studies import run_score_lm
 
 QUERIES = "data/corpus/pile/queries.parquet"
 
@@ -58,10 +57,7 @@ def scored_once(built, settings, tmp_path_factory):
         queries[-1]["context"] = ""
         pq.write_table(pa.Table.from_pylist(queries, schema), folder / QUERIES)
         with chdir(folder):
-            metrics = {
-                lm: score_lm.score_corpus(params, "pile", lm, run_score_lm.STUDIES)
-                for lm in params.lms
-            }
+            metrics = {lm: score_lm.score_corpus(params, "pile", lm) for lm in params.lms}
         (folder / "metrics.json").write_text(json.dumps(metrics))
 
     made = once(tmp_path_factory, "scored_project", make)

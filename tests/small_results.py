@@ -15,8 +15,6 @@ from pipelines.params import params
 from pipelines.storage.atomic import write_json
 from pipelines.tables.answers import PREDICTIONS
 from pipelines.tables.questions import NATURAL_QUESTIONS
-from pipelines.with_studies import run_analyse
-from pipelines.with_studies.run_tune_thresholds import STUDIES as RULE_STUDIES
 
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
@@ -40,9 +38,7 @@ _LISTS = {
     "passages": ["retrieval"],
 }
 _LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
-PARTS = params.Parts(
-    **_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"]
-)
+PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"])
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
@@ -67,7 +63,6 @@ SETTINGS = SimpleNamespace(
     ),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
-    exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
     report=SimpleNamespace(bootstrap=200),
     parts=PARTS,
     ways=["closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr"],
@@ -153,8 +148,6 @@ def write_data(
         _write_questions(data, parts.question_sets, popularity_known)
     if parts.answered:
         _write_answers(data, right, chosen)
-    for text in parts.exposure:
-        _write_exposure(data, text, parts.answered)
     if parts.rules:
         metrics["adaptive"] = _write_thresholds(data, chosen if popularity_known else settings([]))
     if "nq" in parts.question_sets:
@@ -201,7 +194,7 @@ def write_data(
     write_json(
         data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}]
     )
-    analyse.analyse(data, chosen, run_analyse.STUDIES)
+    analyse.analyse(data, chosen)
     return right
 
 
@@ -258,28 +251,6 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
         linked |= {"possible_answers": [[number] for number in entities], "s_pop": views}
         table = pa.table(linked, NATURAL_QUESTIONS.schema)
         write(data / "questions/nq/nq.parquet", table)
-
-
-def _write_exposure(data: Path, text: str, answered: list[str]) -> None:
-    """In C4 the more documents the more popular; in other texts one of each. A tenth of the
-    facts are dated.
-    """
-    _, popularity, _, relations = _draws()
-    both = popularity // 1000 if text == "c4" else np.ones(QUESTIONS, np.int64)
-    counts = pa.table(
-        {"question_id": _ids(), "subject": both + 1, "answer": both + 2, "together": both}
-    )
-    for dataset in answered:
-        write(
-            data / f"exposure/{text}/{dataset}.parquet",
-            counts if dataset == "popqa" else counts.slice(0, 0),
-        )
-    dated = np.arange(0, QUESTIONS, 10)
-    numbers = np.array([int(relation[1:]) for relation in relations])[dated]
-    start = ["2022-01-02" if i % 20 else "2021" for i in dated]
-    dates = {"s": dated, "p": numbers, "o": dated, "start": start}
-    dates |= {name: pa.nulls(len(dated), pa.string()) for name in ("end", "point")}
-    write(data / "knowledge/wikidata/dates.parquet", pa.table(dates))
 
 
 def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNamespace) -> None:
@@ -345,12 +316,8 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             rows += [key | row for row in found.relations]
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
             rules[method] = rule.as_json(rule.of_tuned(found, *answers, TUNING.search, "2025-10"))
-    known, schemas = {"thresholds": rows}, {"thresholds": tune_thresholds.THRESHOLDS.schema}
-    for study in RULE_STUDIES:
-        schemas |= study.RULE_TABLES
-    for name, schema in schemas.items():
-        table = pa.Table.from_pylist(known.get(name, []), schema)
-        write(data / f"adaptive/popularity/{name}.parquet", table)
+    table = pa.Table.from_pylist(rows, tune_thresholds.THRESHOLDS.schema)
+    write(data / "adaptive/popularity/thresholds.parquet", table)
     write_json(
         data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}}
     )

@@ -2,7 +2,6 @@
 bring.
 """
 
-import ast
 import re
 from importlib import import_module
 from pathlib import Path
@@ -25,19 +24,9 @@ def module_of(stage: str) -> str:
     return words[words.index("-m") + 1]
 
 
-def work_of(module: str) -> str:
-    """The module that does a stage's work: itself, or the one to which it hands its studies."""
-    if ".with_studies." not in module:
-        return module
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    (work,) = {name.removesuffix(".main") for name in called if name.endswith(".main")}
-    return getattr(import_module(module), work).__name__
-
-
 def sections_of(module: str) -> set[str]:
     """The params that a stage's module reads: the fields of its class Settings."""
-    settings = import_module(work_of(module)).Settings
+    settings = import_module(module).Settings
     return set(settings.model_fields)
 
 

@@ -25,11 +25,11 @@ import yaml
 
 from flows.commands import help_examples
 from pipelines import catalogue
+from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
 from pipelines.questions import build_questions
-from pipelines.with_studies.all_tables import TABLES
 from pipelines.world.facts import RELATION_IDS, make_world
 
 SHOWN = {

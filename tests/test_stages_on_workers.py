@@ -29,7 +29,6 @@ from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
 from pipelines.storage.work_store import KEPT
 from pipelines.tables.questions import DEMONSTRATIONS, NATURAL_QUESTIONS
-from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
@@ -58,7 +57,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
+    score_lm.score_corpus(project.params, "pile", "tiny")
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
 

@@ -63,7 +63,6 @@ class Parts:
     tokenizers: list[str] = field(default_factory=list)
     tuned: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
-    exposure: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -249,9 +248,6 @@ def _choose_corpora(
     if parts.corpora:
         parts.tokenizers = ["documents"]
     parts.scored = [name for name in parts.corpora if name != "wikipedia"]
-    if parts.answered:
-        c4 = ["c4"] if parts.knowledge else []
-        parts.exposure = [*c4, *learnt]
 
 
 def _why_no_wikitext(files: list[Path], has_models: bool) -> str:

@@ -1,15 +1,14 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA,
 section 6).
 
-It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as
-thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
+It writes thresholds.parquet, and the rules in use as thresholds.json: dataset -> language model ->
+method -> the rule as `rule.as_json` has it.
 docs/columns.md has the columns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -45,19 +44,8 @@ class Settings(Section):
     parts: Parts
 
 
-class RuleStudy(Protocol):
-    """A module of pipelines/studies that makes tables from all thresholds."""
-
-    RULE_TABLES: dict[str, pa.Schema]
-
-    def rows_of_rules(
-        self, tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
-    ) -> dict[str, list[dict]]:
-        """The rows of each of RULE_TABLES; `tuned` is (dataset, lm, method) -> pairs and result."""
-
-
-def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> stage.Metrics:
-    """Tune thresholds between all answers of a run; write the tables, the rules and the metrics.
+def tune_thresholds(settings: Settings) -> stage.Metrics:
+    """Tune thresholds between all answers of a run; write the table, the rules and the metrics.
 
     Raises LongtailError as `choices` and `read_pairs` do.
     """
@@ -65,7 +53,6 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
     for dataset in settings.parts.answered:
         files[dataset] = answer_files.sets(dataset, settings.lms, settings.retrievers)
 
-    tuned = {}
     rows = []
     rules: dict = {}
     logged: dict[str, float | list[float]] = {}
@@ -103,34 +90,15 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
             rules_of_lm = rules.setdefault(dataset, {}).setdefault(lm, {})
             rules_of_lm[name] = rule.as_json(rule_in_use)
             figures[name] = result.figures
-            tuned[dataset, lm, name] = (pairs, result)
             logged |= _means_over_splits(f"{dataset}.{lm}.{name}", result.figures)
 
-    tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS.schema)}
-    tables |= _tables_of_studies(studies, tuned, settings)
+    table = pa.Table.from_pylist(rows, THRESHOLDS.schema)
     with atomic(OUT) as folder:
         folder.mkdir()
-        for name, table in tables.items():
-            parquet.write_parquet(table, folder / f"{name}.parquet")
+        parquet.write_parquet(table, folder / "thresholds.parquet")
         write_json(folder / "thresholds.json", {"rules": rules})
     write_json(DATA / "metrics/adaptive.json", metrics)
     return logged
-
-
-def _tables_of_studies(
-    studies: Sequence[RuleStudy],
-    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]],
-    settings: Settings,
-) -> dict[str, pa.Table]:
-    """What studies make of all thresholds; `tuned` is (question set, language model, method) ->
-    pairs and result.
-    """
-    tables = {}
-    for study in studies:
-        rows_of_study = study.rows_of_rules(tuned, settings)
-        for name, schema in study.RULE_TABLES.items():
-            tables[name] = pa.Table.from_pylist(rows_of_study[name], schema)
-    return tables
 
 
 def evaluate_thresholds(pairs: Pairs, settings: Thresholds, seed: int, resamples: int) -> Tuned:
@@ -214,11 +182,9 @@ def _months(questions: Path) -> str | None:
     return first if first == last else f"{first} to {last}"
 
 
-def main(studies: Sequence[RuleStudy]) -> None:
-    """Run the stage, whose studies pipelines/with_studies lists."""
-    stage.run(
-        "tune_thresholds",
-        Settings,
-        lambda settings: tune_thresholds(settings, studies),
-        out=str(OUT),
-    )
+def main() -> None:
+    stage.run("tune_thresholds", Settings, tune_thresholds, out=str(OUT))
+
+
+if __name__ == "__main__":
+    main()

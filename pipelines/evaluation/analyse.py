@@ -5,10 +5,8 @@ It writes data/analyses/<name>.parquet: a file for each table, empty where a run
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from pipelines import catalogue
 from pipelines.answering import answer_files
@@ -28,7 +26,7 @@ from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
 from pipelines.params.param_types import LMName, RetrieverName, Section
-from pipelines.params.params import Exposure, Parts, Replug, Report, Thresholds
+from pipelines.params.params import Parts, Replug, Report, Thresholds
 from pipelines.questions.guessable import read_guesses
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
@@ -53,48 +51,11 @@ class Settings(Section):
     retrievers: list[RetrieverName]
     replug: Replug
     thresholds: Thresholds
-    exposure: Exposure
     report: Report
     parts: Parts
 
 
-@dataclass(frozen=True)
-class AnswersOfLM:
-    """One language model's answers to one question set, and what studies may join to them."""
-
-    answers: Answers
-    lm: str
-    questions: Path
-    exposure: dict[str, Path]  # text -> counts of its documents with subjects and answers
-    data: Path
-    settings: Settings
-
-
-class AnswersStudy(Protocol):
-    """A module of pipelines/studies with tables from a language model's answers to a question
-    set."""
-
-    def rows_of_answers(self, answered: AnswersOfLM) -> Tables:
-        """Table -> its rows, without the columns dataset and lm."""
-
-
-class MetricsStudy(Protocol):
-    """A module of pipelines/studies with tables from other stages' metrics."""
-
-    def rows_of_metrics(self, metrics: StageMetrics) -> Tables:
-        """Table -> its rows."""
-
-
-@dataclass(frozen=True)
-class Studies:
-    """The studies that have tables here, and the columns of all tables, theirs too."""
-
-    tables: Mapping[str, dict[str, type]]
-    of_answers: Sequence[AnswersStudy] = ()
-    of_metrics: Sequence[MetricsStudy] = ()
-
-
-def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
+def analyse(data: Path, settings: Settings) -> stage.Metrics:
     """Write every table to <data>/analyses; return the accuracies.
 
     Raises LongtailError as `read_answered` does.
@@ -106,14 +67,14 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
         lms |= dict.fromkeys(files[dataset])
     main = next(iter(lms), "")
 
-    analyses: Tables = {name: [] for name in studies.tables}
+    analyses: Tables = {name: [] for name in tables.TABLES}
     for dataset, by_lm in files.items():
         sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
         sentences += map(answer_files.without_answers, by_lm.values())
         for sentence in filter(None, sentences):
             print(sentence)
             analyses["left_out"].append({"dataset": dataset, "why": sentence})
-        _analyse_answers(analyses, dataset, by_lm, data, settings, studies.of_answers)
+        _analyse_answers(analyses, dataset, by_lm, data, settings)
         shown = _examples(dataset, by_lm.get(main, {}), data, settings)
         _add(analyses, {"examples": shown}, {"dataset": dataset, "lm": main})
 
@@ -122,13 +83,11 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
     all_metrics = stage_metrics.read_metrics(data)
     metrics = StageMetrics(all_metrics, settings.parts.scored, settings.lms)
     analyses |= _tables_of_metrics(metrics, analyses, main, settings)
-    for study in studies.of_metrics:
-        analyses |= study.rows_of_metrics(metrics)
 
     with atomic(data / "analyses") as folder:
         folder.mkdir()
         for name, rows in analyses.items():
-            tables.write_analyses(folder, name, rows, studies.tables)
+            tables.write_analyses(folder, name, rows)
 
     return _accuracies(analyses["accuracy"])
 
@@ -145,16 +104,12 @@ def _analyse_answers(
     files: Mapping[str, dict[str, Path]],
     data: Path,
     settings: Settings,
-    studies: Sequence[AnswersStudy],
 ) -> None:
     """Add the rows of all answers to a question set.
 
     `files` is language model -> method -> file.
     """
     questions = data / f"questions/{dataset}/{dataset}.parquet"
-    exposure = {}
-    for text in settings.parts.exposure:
-        exposure[text] = data / f"exposure/{text}/{dataset}.parquet"
     spoken = language.read_language(settings.language)
     answered: dict[str, Answers] = {}
     for lm, by_method in files.items():
@@ -173,31 +128,21 @@ def _analyse_answers(
             _add(analyses, common_rows, {"dataset": dataset, "lm": lm})
 
     for lm, answers in answered.items():
-        answered_by_lm = AnswersOfLM(
-            answers=answers,
-            lm=lm,
-            questions=questions,
-            exposure=exposure,
-            data=data,
-            settings=settings,
-        )
-        rows = _tables_of_lm(answered_by_lm, files[lm])
-        for study in studies:
-            rows |= study.rows_of_answers(answered_by_lm)
+        rows = _tables_of_lm(answers, questions, files[lm], settings)
         _add(analyses, rows, {"dataset": dataset, "lm": lm})
 
 
-def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
+def _tables_of_lm(
+    answers: Answers, questions: Path, files: Mapping[str, Path], settings: Settings
+) -> Tables:
     """The rows of one language model's answers to a question set; `files` are method -> file."""
-    answers = answered.answers
-    settings = answered.settings
     spoken = language.read_language(settings.language)
     rows = _accuracy_tables(answers)
     guesses = None
-    if catalogue.DATASETS[answered.questions.stem].protocol.answer != "letter":
-        guesses = read_guesses(answered.questions, answers.ids, spoken)
+    if catalogue.DATASETS[questions.stem].protocol.answer != "letter":
+        guesses = read_guesses(questions, answers.ids, spoken)
         rows["guessable"] = accuracy.guessable(answers, guesses)
-    categories = accuracy.read_categories(answered.questions, answers.ids)
+    categories = accuracy.read_categories(questions, answers.ids)
     rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, categories)
     rows["accuracy_by_popularity"] = popularity_bins.by_decile(answers)
     rows["accuracy_by_relative_popularity"] = popularity_bins.by_relative_popularity(answers)
@@ -205,7 +150,7 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
     rows["recall"] = retrieval_effects.recall(answers)
     rows["costs"] = savings.costs(answers)
     if settings.parts.rules:
-        rows["savings"] = savings.savings(answers, answered.questions, files, settings.thresholds)
+        rows["savings"] = savings.savings(answers, questions, files, settings.thresholds)
 
     return rows
 
@@ -267,6 +212,8 @@ def _tables_of_metrics(
     )
     return {
         "bits_per_byte": bits,
+        "lm_controls": metrics.controls(),
+        "rare_words": metrics.rare_words(),
         "retrievers": retrievers,
     }
 
@@ -316,11 +263,11 @@ def _accuracies(rows: list[dict]) -> dict[str, float]:
     return figures
 
 
-def main(studies: Studies) -> None:
-    """Run the stage, whose studies pipelines/with_studies lists."""
+def main() -> None:
     stage.run(
-        "analyse",
-        Settings,
-        lambda settings: analyse(DATA, settings, studies),
-        out=str(DATA / "analyses"),
+        "analyse", Settings, lambda settings: analyse(DATA, settings), out=str(DATA / "analyses")
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -148,12 +148,12 @@ class Answers:
     ) -> dict[Hashable, Interval]:
         """For each group, (n,) bool, Pearson's correlation of being right with log10 popularity.
 
-        A group that `correlation_columns` has no columns of has no correlation.
+        A group that `_correlation_columns` has no columns of has no correlation.
         """
         logs = np.log10(np.maximum(self.popularity, 1))
         statistics = []
         for key, group in groups.items():
-            columns = correlation_columns(logs, right, group)
+            columns = _correlation_columns(logs, right, group)
             if columns:
                 statistics.append((key, intervals.pearson, columns))
 
@@ -196,7 +196,7 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     return [np.where(finite, values, 0.0), finite.astype(float)]
 
 
-def correlation_columns(
+def _correlation_columns(
     values: np.ndarray, right: np.ndarray, rows: np.ndarray
 ) -> list[np.ndarray]:
     """Columns for `intervals.pearson`, which correlates being right with `values` over `rows`.

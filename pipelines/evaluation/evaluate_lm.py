@@ -4,17 +4,18 @@ section 6.1, Figure 5).
 data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, intervals
 from pipelines.arrays import take_rows
+from pipelines.evaluation.control_figures import Control, compare_controls, read_controls
 from pipelines.methods import Method
 from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Replug, Report
@@ -23,27 +24,12 @@ from pipelines.scoring.bits_per_byte import bits_per_byte_of_sums, percent_saved
 from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
+from pipelines.tables.language_modelling import BITS_PER_BYTE
 from pipelines.work import stage
 
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics")
-TEMPERATURES = (1.0, 0.3, 0.1)
-COLUMNS = pa.schema(
-    {
-        "corpus": pa.string(),
-        "lm": pa.string(),
-        "retriever": pa.string(),
-        "k": pa.int32(),
-        "query_id": pa.string(),
-        "source_document": pa.string(),
-        "source": pa.string(),
-        "nats": pa.float64(),
-        "bytes": pa.int32(),
-        "tokens": pa.int32(),
-        "words": pa.int32(),
-    }
-)
 # A word counts where it begins, so the rest of the context's last word is no word of the
 # continuation. Line ends count as words too.
 DESCRIBED = r"""SELECT id, source_document AS source_documents, source AS sources,
@@ -70,11 +56,10 @@ class Ensemble(NamedTuple):
 
     retriever: str  # with @<share> for a share of the corpus
     k: int
-    temperature: float
 
     @property
     def name(self) -> str:
-        """The ensemble in names of figures, without its temperature."""
+        """The ensemble in names of figures."""
         return f"{self.retriever}_k{self.k}" if self.k else self.retriever
 
     @property
@@ -104,36 +89,24 @@ class ScoredQueries:
         return replace(take_rows(self, rows), nats=nats)
 
 
-class BitsStudy(Protocol):
-    """A module of pipelines/studies that adds figures to those of a language model on a corpus."""
-
-    def figures_of_bits(
-        self, queries: ScoredQueries, tables: Path, replug: Replug, intervals_of: Callable
-    ) -> dict[str, list[dict]]:
-        """Name in the metrics -> rows; the language model's scores are in the folder `tables`.
-
-        `intervals_of` takes what `over_documents` takes as `statistics`.
-        """
+ALONE = Ensemble("none", 0)  # queries without documents
 
 
-def evaluate_corpus(
-    settings: Settings, corpus: str, studies: Sequence[BitsStudy] = ()
-) -> stage.Metrics:
+def evaluate_corpus(settings: Settings, corpus: str) -> stage.Metrics:
     """Measure every language model on a corpus; write the table and the metrics."""
     replug = settings.replug
     metrics: dict[str, dict] = {}
     with atomic(OUT / corpus) as folder:
         folder.mkdir()
-        with database.row_group_writer(folder / "bpb.parquet", COLUMNS) as add:
+        with database.row_group_writer(folder / "bpb.parquet", BITS_PER_BYTE.schema) as add:
             for lm in settings.lms:
                 tables = LOGPROBS / corpus / lm
                 queries = measure(tables, Path(f"data/corpus/{corpus}/queries.parquet"), replug)
-                for rows in per_query(corpus, lm, queries, replug.temperature):
+                for rows in per_query(corpus, lm, queries):
                     add(rows)
                 metrics[lm] = figures(queries, settings)
-                intervals_of = partial(over_documents, queries.source_documents, settings)
-                for study in studies:
-                    metrics[lm] |= study.figures_of_bits(queries, tables, replug, intervals_of)
+                controls = read_controls(tables, queries.ids)
+                metrics[lm]["controls"] = _compare_controls(queries, controls, settings)
 
     write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
 
@@ -151,19 +124,18 @@ def measure(tables: Path, queries: Path, replug: Replug) -> ScoredQueries:
     ... k documents.
 
     `tables` is a folder with the tables of scoring.logprobs, `queries` the corpus's
-    queries.parquet. Every temperature of TEMPERATURES is measured at `replug.top_k` only. One row
-    group is in memory at a time.
+    queries.parquet. One row group is in memory at a time.
     """
     ids, tokens, n_bytes, nats_of_blocks = [], [], [], []
     for by_retriever in read_scored_texts(tables, 1):
         alone = by_retriever.pop("none")
         nats_alone = -alone.log_probs_alone.sum(1)
-        nats = {Ensemble("none", 0, replug.temperature): nats_alone}
+        nats = {ALONE: nats_alone}
         for name, texts in by_retriever.items():
             rows = np.searchsorted(alone.ids, texts.ids)
             for ensemble in _ensembles(name, texts.similarities.shape[1], replug):
                 nats_of_block = np.full(len(alone.ids), np.nan)
-                nats_of_block[rows] = _ensemble_nats(texts, ensemble, replug.mixture)
+                nats_of_block[rows] = _ensemble_nats(texts, ensemble.k, replug)
                 nats[ensemble] = nats_of_block
         ids.append(alone.ids)
         tokens.append(alone.lengths)
@@ -184,20 +156,17 @@ def measure(tables: Path, queries: Path, replug: Replug) -> ScoredQueries:
 
 def _ensembles(retriever: str, documents: int, replug: Replug) -> list[Ensemble]:
     """The ensembles of a retriever with so many documents of each query that are measured."""
-    top_k = min(documents, replug.top_k)
-    ensembles = {Ensemble(retriever, top_k, replug.temperature)}
-    if "@" not in retriever:
-        ensembles |= {Ensemble(retriever, k, replug.temperature) for k in range(1, documents + 1)}
-        ensembles |= {Ensemble(retriever, top_k, temperature) for temperature in TEMPERATURES}
-    return sorted(ensembles)
+    if "@" in retriever:
+        return [Ensemble(retriever, min(documents, replug.top_k))]
+    return [Ensemble(retriever, k) for k in range(1, documents + 1)]
 
 
-def _ensemble_nats(texts: ScoredTexts, ensemble: Ensemble, mixture: str) -> np.ndarray:
+def _ensemble_nats(texts: ScoredTexts, k: int, replug: Replug) -> np.ndarray:
     """The nats of the texts under the ensemble of their first k documents, (texts,)."""
-    log_probs = texts.log_probs[:, : ensemble.k]
-    similarities = texts.similarities[:, : ensemble.k]
-    log_lambda = log_weights(similarities, ensemble.temperature)
-    mixed = MIXTURES[mixture](log_probs, log_lambda)
+    log_probs = texts.log_probs[:, :k]
+    similarities = texts.similarities[:, :k]
+    log_lambda = log_weights(similarities, replug.temperature)
+    mixed = MIXTURES[replug.mixture](log_probs, log_lambda)
     return -mixed.sum(1)
 
 
@@ -218,14 +187,10 @@ def _joined(nats_of_blocks: list[dict[Ensemble, np.ndarray]]) -> dict[Ensemble, 
     return joined
 
 
-def per_query(
-    corpus: str, lm: str, queries: ScoredQueries, temperature: float
-) -> Iterator[pa.Table]:
+def per_query(corpus: str, lm: str, queries: ScoredQueries) -> Iterator[pa.Table]:
     """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and
     query_id."""
     for ensemble in sorted(queries.nats):
-        if ensemble.temperature != temperature:
-            continue
         scored = queries.take(np.isfinite(queries.nats[ensemble]))
         n = len(scored.ids)
         columns = {
@@ -241,7 +206,7 @@ def per_query(
             "tokens": scored.tokens,
             "words": scored.words,
         }
-        yield pa.table(columns, schema=COLUMNS)
+        yield pa.table(columns, schema=BITS_PER_BYTE.schema)
 
 
 def figures(queries: ScoredQueries, settings: Settings) -> dict:
@@ -265,10 +230,9 @@ def figures(queries: ScoredQueries, settings: Settings) -> dict:
         if not ensemble.whole_corpus:
             share = float(ensemble.retriever.partition("@")[2])
             by_share[f"{share:g}"] = ensemble
-    none = Ensemble("none", 0, settings.replug.temperature)
-    first = next(iter(by_share.values()), none)
+    first = next(iter(by_share.values()), ALONE)
     drawn = queries.take(np.isfinite(queries.nats[first]))
-    figures_of_shares = _bits_and_gains(drawn, {"0": none} | by_share, settings)
+    figures_of_shares = _bits_and_gains(drawn, {"0": ALONE} | by_share, settings)
     metrics["datastore"] = {"queries": len(drawn.ids)} | figures_of_shares
     return metrics
 
@@ -277,7 +241,7 @@ def _bits_and_gains(
     queries: ScoredQueries, ensembles: Mapping[str, Ensemble], settings: Settings
 ) -> dict[str, dict]:
     """Bits per byte by each of the ensembles, and how much less they are than without documents."""
-    none = queries.nats[Ensemble("none", 0, settings.replug.temperature)]
+    none = queries.nats[ALONE]
     statistics: list[tuple] = []
     for name, ensemble in ensembles.items():
         columns = [queries.nats[ensemble], queries.bytes]
@@ -301,48 +265,54 @@ def _top(queries: ScoredQueries, replug: Replug) -> list[Ensemble]:
             most[retriever] = max(ensemble.k, most.get(retriever, 0))
     top = []
     for retriever, n_documents in most.items():
-        k = min(replug.top_k, n_documents)
-        top.append(Ensemble(retriever, k, replug.temperature))
+        top.append(Ensemble(retriever, min(replug.top_k, n_documents)))
     return sorted(top)
 
 
 def _statistics(queries: ScoredQueries, replug: Replug) -> list[tuple]:
     """The figures over all queries, as `over_documents` takes them."""
-    temperature = replug.temperature
     all_nats = queries.nats
-    none = all_nats[Ensemble("none", 0, temperature)]
     top = _top(queries, replug)
     statistics: list[tuple] = []
     for ensemble, nats in all_nats.items():
-        if not ensemble.whole_corpus or ensemble.temperature != temperature:
+        if not ensemble.whole_corpus:
             continue
-        retriever, k, _ = ensemble
+        retriever, k = ensemble
         name = ensemble.name
         statistics.append((f"bpb_{name}", bits_per_byte_of_sums, [nats, queries.bytes]))
         statistics.append((f"perplexity_{name}", _perplexity, [nats, queries.tokens]))
         statistics.append((f"word_perplexity_{name}", _perplexity, [nats, queries.words]))
         baselines = {}
         if k:
-            baselines[f"gain_{name}"] = none
+            baselines[f"gain_{name}"] = all_nats[ALONE]
         if k and retriever != "random":
-            baselines[f"gain_over_random_{name}"] = all_nats[Ensemble("random", k, temperature)]
-        one_document = Ensemble(retriever, 1, temperature)
+            baselines[f"gain_over_random_{name}"] = all_nats[Ensemble("random", k)]
+        one_document = Ensemble(retriever, 1)
         if k > 1 and ensemble in top and one_document in all_nats:
             baselines[f"gain_over_one_{name}"] = all_nats[one_document]
         method = Method.of_name(retriever)
         if method.kind == "lsr":
             untuned = Method("dense", method.retriever).name
-            baselines[f"{retriever}_gain_k{k}"] = all_nats[Ensemble(untuned, k, temperature)]
+            baselines[f"{retriever}_gain_k{k}"] = all_nats[Ensemble(untuned, k)]
         for figure, baseline in baselines.items():
             statistics.append((figure, percent_saved, [nats, baseline]))
 
-    for ensemble, nats in all_nats.items():
-        at_top = ensemble._replace(temperature=temperature) in top
-        if ensemble.k and at_top and ensemble.temperature in TEMPERATURES:
-            name = f"bpb_{ensemble.name}_t{ensemble.temperature:g}"
-            statistics.append((name, bits_per_byte_of_sums, [nats, queries.bytes]))
-
     return statistics
+
+
+def _compare_controls(
+    queries: ScoredQueries, controls: list[Control], settings: Settings
+) -> list[dict]:
+    """The rows of the controls, which are compared with ensembles of up to `replug.top_k`
+    documents."""
+    ensembles = {}
+    for ensemble in _top(queries, settings.replug):
+        nats = [queries.nats[ALONE]]
+        for k in range(1, ensemble.k + 1):
+            nats.append(queries.nats[Ensemble(ensemble.retriever, k)])
+        ensembles[ensemble.retriever] = np.stack(nats)
+    intervals_of = partial(over_documents, queries.source_documents, settings)
+    return compare_controls(controls, ensembles, queries.bytes, intervals_of)
 
 
 def _counts(queries: ScoredQueries) -> dict[str, int]:
@@ -368,12 +338,16 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
     return np.exp(nats / counts)
 
 
-def main(studies: Sequence[BitsStudy]) -> None:
+def main() -> None:
     """Run the stage on the corpus that the command line names."""
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(
         f"evaluate_lm@{corpus}",
         Settings,
-        lambda settings: evaluate_corpus(settings, corpus, studies),
+        lambda settings: evaluate_corpus(settings, corpus),
         out=str(OUT / corpus),
     )
+
+
+if __name__ == "__main__":
+    main()

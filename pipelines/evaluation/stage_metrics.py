@@ -67,19 +67,18 @@ class StageMetrics:
         """Bits per byte and perplexity by corpus, language model, retriever and k (Table 1, Figures
         4 and 5).
 
-        The retriever "none" and k = 0 are without documents. Figures by other temperatures have no
-        row.
+        The retriever "none" and k = 0 are without documents.
         """
         rows = []
         for key, figures in self._figures_of_lms():
             rows += [key | row for row in _bits_of_lm(figures)]
         return rows
 
-    def by_lm(self, name: str) -> list[dict]:
-        """The rows that `evaluate_lm` wrote under a name, by corpus and language model."""
+    def controls(self) -> list[dict]:
+        """Bits per byte of the ensemble's controls, by corpus and language model."""
         rows = []
         for key, figures in self._figures_of_lms():
-            for row in figures.get(name, []):
+            for row in figures.get("controls", []):
                 shown = key | row
                 for column, value in row.items():
                     if isinstance(value, dict):
@@ -95,20 +94,20 @@ class StageMetrics:
             for lm in self.lms:
                 yield {"corpus": corpus, "lm": lm}, by_lm.get(lm, {})
 
-    def by_tokens(self, name: str, fact: str | None = None) -> list[dict]:
-        """The rows that `attribute` wrote under a name, by corpus and retriever.
-
-        `fact` is what the metrics say of all these rows.
-        """
+    def rare_words(self) -> list[dict]:
+        """What documents save by how often C4, or the corpus, has a token's word, by corpus and
+        retriever (Figure 6)."""
         rows = []
         for corpus in self.corpora:
             by_retriever = self.metrics.get("attribution", {}).get(corpus, {})
             for retriever in retrievers_of(by_retriever):
                 figures = by_retriever[retriever]
-                key = {"corpus": corpus, "retriever": retriever}
-                if fact:
-                    key[fact] = figures[fact]
-                rows_of_tokens = _rows_of_tokens(figures.get(name, []))
+                key = {
+                    "corpus": corpus,
+                    "retriever": retriever,
+                    "counted_in": figures["counted_in"],
+                }
+                rows_of_tokens = _rows_of_tokens(figures["by_frequency"])
                 rows += [key | row for row in rows_of_tokens]
 
         return rows

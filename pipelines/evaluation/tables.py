@@ -2,12 +2,11 @@
 shown, and how rows are kept.
 
 A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high,
-null if there was nothing to measure. Studies have tables of their own
-(pipelines/with_studies/all_tables.py).
+null if there was nothing to measure.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,11 +70,9 @@ def column(name: str) -> Column:
     return Column(name.replace("_", " "))
 
 
-def write_analyses(
-    folder: Path, name: str, rows: Iterable[dict], tables: Mapping[str, dict[str, type]] = TABLES
-) -> None:
-    """Write rows, dicts with the columns of tables[name], to <folder>/<name>.parquet."""
-    kinds = tables[name]
+def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
+    """Write rows, dicts with the columns of TABLES[name], to <folder>/<name>.parquet."""
+    kinds = TABLES[name]
     fields = []
     for column, kind in kinds.items():
         arrow_type = _TYPES.get(kind, pa.float64())

@@ -5,7 +5,6 @@ This says how a text begins, how a long prompt is cut, and how many bytes each t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -252,16 +251,6 @@ class _Cuts(NamedTuple):
     ends: Ragged  # the character at which each of their tokens ends
     head_lengths: np.ndarray  # (cuts,) tokens that stay of the document's beginning
     tail_lengths: np.ndarray  # (cuts,) tokens that stay of the context's end
-
-
-def open_prompt_tokenizer(folder: Path) -> PromptTokenizer | None:
-    """The tokenizer of the model in `folder`, for texts of any length.
-
-    None where a server's tokenizer is not known.
-    """
-    if not (folder / "tokenizer_config.json").is_file():
-        return None
-    return PromptTokenizer(read_tokenizer(folder), folder, folder.name, sys.maxsize)
 
 
 def read_tokenizer(folder: Path):

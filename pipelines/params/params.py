@@ -269,11 +269,6 @@ class Thresholds(Section):
     min_questions: PositiveInt
 
 
-class Exposure(Section):
-    # language model, also an imported one -> the month in which its training text ends
-    cutoffs: dict[str, Month] = Field(default_factory=dict)
-
-
 class Report(Section):
     # resamples of every bootstrap interval
     bootstrap: PositiveInt
@@ -308,8 +303,6 @@ class Parts(Section):
     rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
     # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
-    # texts whose documents with subjects and answers are counted
-    exposure: list[str] = Field(default_factory=list)
     # followed: each run reads files and folders outside of the project again if they have changed
     local_files: list[Literal["followed"]] = Field(default_factory=list)
 
@@ -378,5 +371,4 @@ class Params(Section):
     replug: Replug
     answer: Answer
     thresholds: Thresholds
-    exposure: Exposure = Field(default_factory=Exposure)
     report: Report

@@ -16,7 +16,6 @@ CATALOGUE_USES = {  # part -> what its data sets are used for in the catalogue, 
     "question_sets": "questions",
     "answered": "questions",
     "corpora": "documents",
-    "exposure": "documents",
 }
 
 
@@ -77,7 +76,7 @@ def _check_names(params: Params) -> None:
     """Names are names of something, each once."""
     _require_listed("language", [params.language], language.codes())
     _require_listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
-    for part in ("question_sets", "answered", "corpora", "passages", "exposure"):
+    for part in ("question_sets", "answered", "corpora", "passages"):
         use = CATALOGUE_USES.get(part, part)
         _require_listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(use))
     _require_listed("lms", params.lms, params.lm)
@@ -282,9 +281,6 @@ def _check_parts(params: Params) -> None:
 
     if parts.rules:
         should = "should have a set, which thresholds need"
-        _require(bool(parts.answered), "parts.answered", should)
-    if parts.exposure:
-        should = "should have a set, which exposure is of"
         _require(bool(parts.answered), "parts.answered", should)
 
     searches = any(Method.of_name(way).kind in methods.INDEXES for way in params.ways)

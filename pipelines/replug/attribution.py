@@ -5,17 +5,18 @@ with the ensemble of the params' section `replug`. data/metrics/attribution_<cor
 retriever:
 
 - memory, the mean share over all tokens;
-- by_<column> of each study, rows of tokens with like numbers: tokens, bits per token without
-  documents, bits saved, memory, and the row's share of all bits saved (null unless documents
-  clearly save bits).
+- by_frequency, rows of tokens whose words are equally frequent (word_frequency.py): tokens, bits
+  per token without documents, bits saved, memory, and the row's share of all bits saved (null
+  unless documents clearly save bits);
+- counted_in, where words were counted: C4, or the corpus.
 
 Intervals are 95 % bootstrap intervals over source documents.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -25,12 +26,14 @@ import pyarrow.compute as pc
 from pipelines import catalogue, progress
 from pipelines.params import params
 from pipelines.params.param_types import LMName, Section
-from pipelines.replug import responsibility
-from pipelines.replug.attribution_figures import UNKNOWN, TokenSums
+from pipelines.replug import responsibility, word_frequency
+from pipelines.replug.attribution_figures import TokenSums
 from pipelines.replug.responsibility import Attribution
+from pipelines.replug.word_frequency import UNKNOWN
 from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic, write_json
+from pipelines.tables.language_modelling import TEXTS, TOKENS
 from pipelines.work import stage
 
 CORPORA = Path("data/corpus")
@@ -39,25 +42,6 @@ OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
 TEXTS_AT_ONCE = 512  # in memory
 
-# queries, their tokens, and the ids of their documents -> a number for each token, (tokens,),
-# UNKNOWN for none
-TokenNumbering = Callable[[slice, slice, np.ndarray], np.ndarray]
-
-_KEY = {"lm": pa.string(), "retriever": pa.string(), "query_id": pa.string()}
-_SHARES = pa.list_(pa.float32())
-TEXTS = pa.schema(
-    {
-        **_KEY,
-        "tokens": pa.int32(),
-        "nats_none": pa.float64(),
-        "nats": pa.float64(),
-        "memory": pa.float32(),
-        "documents": _SHARES,
-        "weights": _SHARES,
-        "doc_ids": pa.list_(pa.string()),
-    }
-)
-
 
 class Settings(Section):
     """The sections of params.yaml that this stage reads."""
@@ -65,34 +49,10 @@ class Settings(Section):
     seed: int
     compute: params.Compute
     ingest: params.Ingest
-    c4: params.C4  # studies read it
+    c4: params.C4
     lms: list[LMName]
     replug: params.Replug
     report: params.Report
-
-
-@dataclass(frozen=True)
-class Attributing:
-    """What the stage hands to each study that numbers tokens."""
-
-    settings: Settings
-    corpus: str
-    docs: Path
-    tables: Path  # the folder of logprobs.parquet
-    db: duckdb.DuckDBPyConnection
-    queries: pa.Table  # context, continuation and bytes of each token, ordered by id
-    block: int  # queries in memory at once
-    scratch: Path
-
-
-class TokenStudy(Protocol):
-    """A module of pipelines/studies that gives tokens a number, by which figures are shown."""
-
-    COLUMN: pa.Field  # the number's column in tokens.parquet
-    EDGES: np.ndarray  # where each row of figures begins, but the first
-
-    def number_tokens(self, attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
-        """The function that numbers a block's tokens, and facts for the metrics."""
 
 
 @dataclass(frozen=True)
@@ -103,74 +63,49 @@ class Block:
     shares: Attribution
     continuations: np.ndarray  # (n,) str
     clusters: np.ndarray  # (n,) numbers of the texts' source documents
-    numbers: Mapping[str, np.ndarray]  # column of a study -> the number of each token, (tokens,)
+    frequency: np.ndarray  # of each token's word, (tokens,); UNKNOWN for a token without a word
 
 
-def tokens_schema(studies: Sequence[TokenStudy]) -> pa.Schema:
-    """The columns of tokens.parquet, with those of studies."""
-    columns = {**_KEY, "token": pa.int32(), "text": pa.string()}
-    for study in studies:
-        columns[study.COLUMN.name] = study.COLUMN.type
-    columns["log_prob_none"] = pa.float32()
-    columns["log_prob"] = pa.float32()
-    columns["memory"] = pa.float32()
-    columns["documents"] = _SHARES
-    columns["responsibilities"] = _SHARES
-    return pa.schema(columns)
-
-
-def attribute_corpus(
-    settings: Settings, corpus: str, studies: Sequence[TokenStudy] = ()
-) -> stage.Metrics:
+def attribute_corpus(settings: Settings, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever.
 
     Writes the tables and the metrics.
     """
     tables = LOGPROBS / corpus / settings.lms[0]
-    numberings = {}  # column of a study -> its TokenNumbering
-    facts: dict[str, str] = {}  # of studies, for the metrics
+    docs = CORPORA / corpus / "docs.parquet"
     figures = {}
     with atomic(OUT / corpus) as folder:
         folder.mkdir()
+        scratch = folder.parent
         with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
             database.view(db, "logprobs", tables / "logprobs.parquet")
             database.view(db, "retrieved", tables / "retrieved.parquet")
             retrievers = _retrievers(db)
-            attributing = Attributing(
-                settings=settings,
-                corpus=corpus,
-                docs=CORPORA / corpus / "docs.parquet",
-                tables=tables,
-                db=db,
-                queries=_scored_queries(db, corpus, folder.parent),
-                block=TEXTS_AT_ONCE,
-                scratch=folder.parent,
+            queries = _scored_queries(db, corpus, scratch)
+            frequency, in_c4 = word_frequency.count_words(
+                db, queries, docs, settings.c4, settings.seed, scratch
             )
-            for study in studies:
-                numbering, facts_of_study = study.number_tokens(attributing)
-                numberings[study.COLUMN.name] = numbering
-                facts |= facts_of_study
 
-        schema = tokens_schema(studies)
-        edges = {f"by_{study.COLUMN.name}": study.EDGES for study in studies}
-        sources = attributing.queries["source_document"].to_numpy().astype(object)
+        sources = queries["source_document"].to_numpy().astype(object)
         source_documents, clusters = np.unique(sources, return_inverse=True)
-        n_texts = len(retrievers) * len(attributing.queries)
+        n_texts = len(retrievers) * len(queries)
         with (
-            parquet.writer(folder / "tokens.parquet", schema) as token_rows,
-            database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
+            parquet.writer(folder / "tokens.parquet", TOKENS.schema) as token_rows,
+            database.row_group_writer(folder / "texts.parquet", TEXTS.schema) as add_text_rows,
             progress.bar(f"attribute@{corpus}", n_texts, "text") as bar,
         ):
             for retriever in retrievers:
-                sums = TokenSums(len(source_documents), edges)
-                for block in _blocks(attributing, retriever, numberings, clusters):
+                sums = TokenSums(len(source_documents))
+                for block in _blocks(
+                    tables, retriever, queries, frequency, clusters, settings.replug
+                ):
                     key = {"lm": settings.lms[0], "retriever": retriever}
-                    token_rows.write_table(_tokens(key, block, schema))
+                    token_rows.write_table(_tokens(key, block))
                     add_text_rows(_texts(key, block))
                     _add_block(sums, block)
                     bar.update(len(block.texts.ids))
-                figures_of_tokens = sums.figures(settings.seed, settings.report.bootstrap)
-                figures[retriever] = figures_of_tokens | facts
+                figures[retriever] = sums.figures(settings.seed, settings.report.bootstrap)
+                figures[retriever]["counted_in"] = "c4" if in_c4 else corpus
 
     write_json(METRICS / f"attribution_{corpus}.json", figures)
     logged = {}
@@ -199,23 +134,22 @@ def _scored_queries(db: duckdb.DuckDBPyConnection, corpus: str, scratch: Path) -
 
 
 def _blocks(
-    attributing: Attributing,
+    tables: Path,
     retriever: str,
-    numberings: Mapping[str, TokenNumbering],
+    queries: pa.Table,
+    frequency: pa.ChunkedArray,
     clusters: np.ndarray,
+    replug: params.Replug,
 ) -> Iterator[Block]:
     """The texts with a retriever's documents, in the order of the queries.
 
-    `clusters` (queries,) are numbers of the queries' source documents.
+    `frequency` (tokens,) is of all queries' tokens. `clusters` (queries,) are numbers of the
+    queries' source documents.
     """
-    queries = attributing.queries
-    replug = attributing.settings.replug
     lengths = pc.list_value_length(queries["bytes"]).to_numpy()
     bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))  # of each query's tokens
     start = 0
-    for by_retriever in read_scored_texts(
-        attributing.tables, TEXTS_AT_ONCE, retriever, replug.top_k
-    ):
+    for by_retriever in read_scored_texts(tables, TEXTS_AT_ONCE, retriever, replug.top_k):
         texts = by_retriever[retriever]
         stop = start + len(texts.ids)
         rows = slice(start, stop)
@@ -223,9 +157,6 @@ def _blocks(
         assert ids == list(texts.ids), "data/logprobs is of other queries"
 
         tokens = slice(bounds[start], bounds[stop])
-        numbers = {}
-        for column, number_tokens in numberings.items():
-            numbers[column] = number_tokens(rows, tokens, texts.doc_ids)
         shares = responsibility.attribute_tokens(texts, replug.temperature, replug.mixture)
         continuations = queries["continuation"][rows].to_numpy()
         yield Block(
@@ -233,7 +164,7 @@ def _blocks(
             shares=shares,
             continuations=continuations,
             clusters=clusters[rows],
-            numbers=numbers,
+            frequency=frequency[tokens].to_numpy(),
         )
         start = stop
 
@@ -242,18 +173,17 @@ def _add_block(sums: TokenSums, block: Block) -> None:
     texts = block.texts
     shares = block.shares
     is_token = texts.is_token
-    numbers = {f"by_{column}": numbers for column, numbers in block.numbers.items()}
     clusters = np.repeat(block.clusters, texts.lengths)
     sums.add(
         nats_without=-texts.log_probs_alone[is_token],
         nats=-shares.mixed[is_token],
         memory=shares.memory[is_token],
-        numbers=numbers,
+        frequency=block.frequency,
         clusters=clusters,
     )
 
 
-def _tokens(key: Mapping[str, str], block: Block, schema: pa.Schema) -> pa.Table:
+def _tokens(key: Mapping[str, str], block: Block) -> pa.Table:
     """The rows of tokens.parquet for a block, with the language model and retriever of `key`."""
     texts = block.texts
     shares = block.shares
@@ -273,10 +203,9 @@ def _tokens(key: Mapping[str, str], block: Block, schema: pa.Schema) -> pa.Table
     responsibilities = shares.responsibilities.swapaxes(1, 2)
     columns["documents"] = _lists(documents[is_token])
     columns["responsibilities"] = _lists(responsibilities[is_token])
-    for column, numbers in block.numbers.items():
-        column_type = schema.field(column).type
-        columns[column] = pa.array(numbers, column_type, mask=numbers == UNKNOWN)
-    return pa.table(columns, schema=schema)
+    has_no_word = block.frequency == UNKNOWN
+    columns["frequency"] = pa.array(block.frequency, pa.int64(), mask=has_no_word)
+    return pa.table(columns, schema=TOKENS.schema)
 
 
 def _texts_of_tokens(block: Block) -> list[str]:
@@ -307,7 +236,7 @@ def _texts(key: Mapping[str, str], block: Block) -> pa.Table:
     columns["documents"] = _lists(responsibility.means_over_tokens(shares.documents, texts))
     columns["weights"] = _lists(shares.weights)
     columns["doc_ids"] = pa.ListArray.from_arrays(_bounds(n, k), doc_ids)
-    return pa.table(columns, schema=TEXTS)
+    return pa.table(columns, schema=TEXTS.schema)
 
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
@@ -321,12 +250,16 @@ def _bounds(n: int, k: int) -> np.ndarray:
     return np.arange(0, n * k + 1, k, dtype=np.int32)
 
 
-def main(studies: Sequence[TokenStudy]) -> None:
+def main() -> None:
     """Run the stage on the corpus that the command line names."""
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(
         f"attribute@{corpus}",
         Settings,
-        lambda settings: attribute_corpus(settings, corpus, studies),
+        lambda settings: attribute_corpus(settings, corpus),
         out=str(OUT / corpus),
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
-"""The figures of an attribution: bits saved and memory's share, over all tokens and in rows."""
+"""The figures of an attribution: bits saved and memory's share, over all tokens and by
+the frequency of their words."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,49 +8,45 @@ import numpy as np
 
 from pipelines import draws, intervals
 from pipelines.intervals import NOTHING, Interval
+from pipelines.replug.word_frequency import UNKNOWN
 
-UNKNOWN = -1  # a study's number of a token of which it knows none
 SUMMED = ("tokens", "bits_without", "bits_saved", "memory")
+EDGES = 10 ** np.arange(18)  # where each row of frequencies begins but the first: 1, 10, 100 ...
 
 
 class TokenSums:
-    """Sums over the tokens of one retriever, by source document: of all tokens, and in rows.
-
-    `edges` say for each study's numbers where each row begins, but the first.
+    """Sums over the tokens of one retriever, by source document: of all tokens, and in rows by the
+    frequency of their words.
     """
 
-    def __init__(self, clusters: int, edges: Mapping[str, np.ndarray]) -> None:
-        self._edges = edges
+    def __init__(self, clusters: int) -> None:
         self._clusters = clusters
         self._all = np.zeros((len(SUMMED), 1, clusters))
-        self._by_row = {}  # (summed, rows, clusters)
-        for name, bounds in edges.items():
-            n_rows = len(bounds) + 1
-            self._by_row[name] = np.zeros((len(SUMMED), n_rows, clusters))
+        self._by_row = np.zeros((len(SUMMED), len(EDGES) + 1, clusters))
 
     def add(
         self,
         nats_without: np.ndarray,
         nats: np.ndarray,
         memory: np.ndarray,
-        numbers: Mapping[str, np.ndarray],
+        frequency: np.ndarray,
         clusters: np.ndarray,
     ) -> None:
-        """Add tokens: nats without and with documents, share of memory, and source document.
+        """Add tokens: nats without and with documents, share of memory, frequency of the word, and
+        source document.
 
-        All are (tokens,), as are the `numbers` of each study.
+        All are (tokens,).
         """
         tokens = np.ones(len(nats))
         bits_without = nats_without / np.log(2)
         bits_saved = (nats_without - nats) / np.log(2)
         values = [tokens, bits_without, bits_saved, memory]
         _add_at(self._all, clusters, values)
-        for name, numbers_of_tokens in numbers.items():
-            has_number = numbers_of_tokens != UNKNOWN
-            known_numbers = numbers_of_tokens[has_number]
-            rows = np.searchsorted(self._edges[name], known_numbers, side="right")
-            places = rows * self._clusters + clusters[has_number]
-            _add_at(self._by_row[name], places, [value[has_number] for value in values])
+
+        has_word = frequency != UNKNOWN
+        rows = np.searchsorted(EDGES, frequency[has_word], side="right")
+        places = rows * self._clusters + clusters[has_word]
+        _add_at(self._by_row, places, [value[has_word] for value in values])
 
     def figures(self, seed: int, resamples: int) -> dict[str, Any]:
         """The retriever's part of the metrics."""
@@ -58,34 +54,34 @@ class TokenSums:
         n_tokens, _, all_saved, memory = self._all[:, 0]
         in_all = n_tokens > 0
         memory_share = ratio(memory, n_tokens, in_all)
-        figures: dict[str, Any] = {"memory": memory_share.as_json()}
         # A share of nothing, or of a loss, is nothing.
         clearly_saves = ratio(all_saved, n_tokens, in_all).sign == 1
 
-        for name, sums in self._by_row.items():
-            edges = self._edges[name].tolist()
-            starts = [0, *edges]
-            stops = [*edges, None]
-            figures[name] = []
-            for start, stop, row in zip(starts, stops, sums.swapaxes(0, 1), strict=True):
-                tokens, bits_without, saved, memory_of_row = row
-                if not tokens.any():
-                    continue
-                has_tokens = tokens > 0
-                ratios = {
-                    "none": ratio(bits_without, tokens, has_tokens),
-                    "gain": ratio(saved, tokens, has_tokens),
-                    "memory": ratio(memory_of_row, tokens, has_tokens),
-                    "share_of_gain": NOTHING,
-                }
-                if clearly_saves:
-                    ratios["share_of_gain"] = ratio(saved, all_saved, in_all)
-                row_figures = {"least": start, "most": None if stop is None else stop - 1}
-                row_figures["tokens"] = int(tokens.sum())
-                row_figures |= {name: interval.as_json() for name, interval in ratios.items()}
-                figures[name].append(row_figures)
+        by_frequency = []
+        edges = EDGES.tolist()
+        starts = [0, *edges]
+        stops = [*edges, None]
+        for start, stop, row in zip(starts, stops, self._by_row.swapaxes(0, 1), strict=True):
+            tokens, bits_without, saved, memory_of_row = row
+            if not tokens.any():
+                continue
+            has_tokens = tokens > 0
+            ratios = {
+                "none": ratio(bits_without, tokens, has_tokens),
+                "gain": ratio(saved, tokens, has_tokens),
+                "memory": ratio(memory_of_row, tokens, has_tokens),
+                "share_of_gain": NOTHING,
+            }
+            if clearly_saves:
+                ratios["share_of_gain"] = ratio(saved, all_saved, in_all)
+            row_figures: dict[str, Any] = {"least": start, "most": None}
+            if stop is not None:
+                row_figures["most"] = stop - 1
+            row_figures["tokens"] = int(tokens.sum())
+            row_figures |= {name: interval.as_json() for name, interval in ratios.items()}
+            by_frequency.append(row_figures)
 
-        return figures
+        return {"memory": memory_share.as_json(), "by_frequency": by_frequency}
 
 
 def _ratio(

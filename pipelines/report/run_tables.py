@@ -15,6 +15,7 @@ import duckdb
 
 from pipelines.evaluation import stage_metrics
 from pipelines.evaluation.popularity_bins import FEWEST
+from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
@@ -22,7 +23,6 @@ from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
 from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
 from pipelines.storage import database
-from pipelines.with_studies.all_tables import TABLES
 
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
 ANSWERED = """SELECT * EXCLUDE (file_row_number) FROM {table}

@@ -14,12 +14,14 @@ from pipelines.params.params import Compute
 from pipelines.report import (
     accuracy_section,
     adaptive_section,
+    controls_section,
     costs_section,
     effect_section,
     models_section,
     perplexity_section,
     popularity_section,
     provenance_section,
+    rarity_section,
     recall_section,
     replug_section,
     report_pages,
@@ -30,14 +32,6 @@ from pipelines.report.findings import findings
 from pipelines.report.latency_page import write_latency
 from pipelines.report.run_summary import headlines
 from pipelines.report.run_tables import Settings, Tables
-from pipelines.report.studies import (
-    carried_section,
-    controls_section,
-    copying_section,
-    measures_section,
-    rarity_section,
-    seen_section,
-)
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
@@ -50,18 +44,13 @@ SECTIONS = (
     effect_section.section,
     adaptive_section.section,
     popularity_section.section,
-    measures_section.section,
-    seen_section.exposure,
-    seen_section.dates,
     recall_section.section,
-    carried_section.section,
     costs_section.section,
     models_section.section,
     replug_section.section,
     controls_section.section,
     perplexity_section.section,
     rarity_section.section,
-    copying_section.section,
     training_section.section,
     provenance_section.section,
 )

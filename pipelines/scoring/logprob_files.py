@@ -1,6 +1,6 @@
 """The files of the log-probability table, which the stage `score_lm` writes.
 
-data/logprobs/<corpus>/<lm> has two files:
+data/logprobs/<corpus>/<lm> has these files:
 
 logprobs.parquet   lm, query_id, doc_id ("": no document), log_probs and bytes (a list entry for
                    each continuation token)
@@ -8,9 +8,10 @@ retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: ove
                    documents), rank (from 1), doc_id, similarity (the documents' weights are a
                    softmax of it; see candidates.comparable); where there were fewer documents than
                    asked for, doc_id is "" and similarity -inf
+controls.parquet   the scores of the ensemble's controls, where they were asked for (controls.py)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,8 @@ from pipelines.scoring.logprobs import (
 )
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
+from pipelines.tables.language_modelling import CONTROLS, LOGPROBS, RETRIEVED
 
-LOGPROBS = pa.schema({"lm": pa.string(), "query_id": pa.string(), **SCORED})
-RETRIEVED = pa.schema(
-    {
-        "query_id": pa.string(),
-        "retriever": pa.string(),
-        "rank": pa.int32(),
-        "doc_id": pa.string(),
-        "similarity": pa.float32(),
-    }
-)
 ALL_RANKS = 1 << 30  # more than a query has candidates
 Groups = list[tuple[pa.Table, pa.Table]]  # row groups of LOGPROBS and RETRIEVED of the same queries
 
@@ -52,19 +44,19 @@ def write_logprobs(
     candidates: Sequence[Candidates],
     files: Sequence[Path],
     size: int,
-    others: Mapping[str, Sequence[Path]],
+    controls: Sequence[Path],
 ) -> None:
-    """Write both files of `out` atomically.
+    """Write the files of `out` atomically.
 
     They are sorted by (query_id, doc_id), and by (query_id, retriever, rank). `files` hold
-    SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Each of `others`
-    becomes a file of that name, a row group for each of its parts.
+    SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. `controls` hold
+    CONTROLS, and each becomes a row group. Without any, controls.parquet is not written.
     """
     with atomic(out) as folder:
         folder.mkdir()
         with (
-            parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
-            parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
+            parquet.writer(folder / "logprobs.parquet", LOGPROBS.schema) as logprobs,
+            parquet.writer(folder / "retrieved.parquet", RETRIEVED.schema) as retrieved,
         ):
             for number, file in enumerate(files):
                 scored = parquet.read_parquet(file, schema=SCORED_PAIRS)
@@ -72,11 +64,10 @@ def write_logprobs(
                 bounds = [number * size, (number + 1) * size]
                 retrieved.write_table(_ranked(candidates, bounds, ids, scored))
 
-        for name, parts in others.items():
-            schema = parquet.schema_of(parts[0])
-            with parquet.writer(folder / f"{name}.parquet", schema) as writer:
-                for part in parts:
-                    writer.write_table(parquet.read_parquet(part))
+        if controls:
+            with parquet.writer(folder / "controls.parquet", CONTROLS.schema) as writer:
+                for file in controls:
+                    writer.write_table(parquet.read_parquet(file, schema=CONTROLS.schema))
 
 
 def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:
@@ -85,7 +76,7 @@ def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {name: scored[name] for name in SCORED}
     columns["lm"] = [lm] * len(query_ids)
     columns["query_id"] = query_ids
-    table = pa.table(columns, schema=LOGPROBS)
+    table = pa.table(columns, schema=LOGPROBS.schema)
     return table.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
@@ -115,7 +106,7 @@ def _ranked(
             "doc_id": doc_ids[places],
             "similarity": similarities.astype(np.float32).ravel(),
         }
-        parts.append(pa.table(columns, schema=RETRIEVED))
+        parts.append(pa.table(columns, schema=RETRIEVED.schema))
     order = [("query_id", "ascending"), ("retriever", "ascending"), ("rank", "ascending")]
     return pa.concat_tables(parts).sort_by(order)
 

@@ -180,14 +180,6 @@ class ScoringInput(NamedTuple):
         return n_characters
 
 
-class Scored(NamedTuple):
-    """The parts of a table of scores, and where they stay until they are forgotten."""
-
-    files: list[Path]
-    work: str
-    key: str
-
-
 def score_parts(
     work: str,
     key: str,

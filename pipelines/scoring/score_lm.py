@@ -1,16 +1,14 @@
 """Stage `score_lm`: score a corpus's test queries with a language model (REPLUG §3).
 
-They are scored alone and with each candidate document (candidates.py). The stage writes
-data/logprobs/<corpus>/<lm>/ (see logprob_files.py); studies may add files of their own.
+They are scored alone, with each candidate document (candidates.py), and with the ensemble's
+controls (controls.py). The stage writes data/logprobs/<corpus>/<lm>/ (see logprob_files.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,15 +18,15 @@ from pipelines.params import params
 from pipelines.params.param_types import LMName
 from pipelines.scoring import logprobs
 from pipelines.scoring.candidates import CandidateSettings, find_all, union
+from pipelines.scoring.controls import score_controls
 from pipelines.scoring.logprob_files import write_logprobs
-from pipelines.scoring.logprobs import Candidates, Queries, Scored, read_language_modelling
+from pipelines.scoring.logprobs import read_language_modelling
 from pipelines.storage import parquet
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel
-    from pipelines.lm.open_lm import LMWorkers
+    pass
 
 OUT = Path("data/logprobs")
 QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
@@ -38,34 +36,11 @@ class Settings(CandidateSettings):
     """The sections of params.yaml that this stage reads."""
 
     lm: dict[LMName, params.LM]
-    replug: params.Replug  # studies read it
+    replug: params.Replug
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """What a study has at hand that scores more than the candidates' pairs."""
-
-    settings: Settings
-    work: str  # the name of the stage's work
-    key: str  # of the pairs' scores
-    lm: LanguageModel | LMWorkers
-    corpus: Path  # the folder of docs.parquet and queries.parquet
-    queries: Queries
-    retrieved: Sequence[Candidates]
-    block: int  # queries in memory at once
-
-
-class ScoreStudy(Protocol):
-    """A module of pipelines/studies that scores more beside the candidates' pairs."""
-
-    def score_more(self, scoring: Scoring) -> dict[str, Scored]:
-        """Score a block of queries at a time; the table's name -> its parts."""
-
-
-def score_corpus(
-    settings: Settings, corpus: str, name: str, studies: Sequence[ScoreStudy] = ()
-) -> stage.Metrics:
-    """Score the union of all retrievers' candidates, and what studies add; write the tables.
+def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
+    """Score the union of all retrievers' candidates, and the controls; write the tables.
 
     Raises LongtailError if there are no test queries.
     """
@@ -92,19 +67,18 @@ def score_corpus(
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
 
-        scoring = Scoring(
-            settings=settings,
-            work=work,
-            key=key,
-            lm=lm,
-            corpus=folder,
-            queries=queries,
-            retrieved=retrieved,
-            block=QUERIES,
-        )
-        tables: dict[str, Scored] = {}
-        for study in studies:
-            tables |= study.score_more(scoring)
+        controls = None
+        if settings.logprobs.controls:
+            controls = score_controls(
+                lm,
+                folder,
+                queries,
+                retrieved,
+                top_k=settings.replug.top_k,
+                at_once=QUERIES,
+                pairs_work=work,
+                pairs_key=key,
+            )
         out = OUT / corpus / name
         write_logprobs(
             out,
@@ -113,16 +87,16 @@ def score_corpus(
             retrieved,
             files=files,
             size=QUERIES,
-            others={table: scored.files for table, scored in tables.items()},
+            controls=controls.files if controls else (),
         )
 
         store = WorkStore()
         store.forget(work, key)
         metrics: dict[str, float] = {"queries": len(queries), "pairs": len(pairs)}
-        for table, scored in tables.items():
-            store.forget(scored.work, scored.key)
-            metadata = parquet.metadata(out / f"{table}.parquet")
-            metrics[table] = metadata.num_rows
+        if controls:
+            store.forget(controls.work, controls.key)
+            metadata = parquet.metadata(out / "controls.parquet")
+            metrics["controls"] = metadata.num_rows
         difference = difference_from_fp32(MODELS / name, lm_settings, settings.compute)
         return metrics | lm.usage | difference
 
@@ -134,7 +108,7 @@ def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:
     return np.split(pairs, first_rows)
 
 
-def main(studies: Sequence[ScoreStudy]) -> None:
+def main() -> None:
     """Run the stage on the corpus and the language model that the command line names."""
     arguments = stage.arguments(
         __doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms"
@@ -144,6 +118,10 @@ def main(studies: Sequence[ScoreStudy]) -> None:
     stage.run(
         f"score_lm@{corpus}-{name}",
         Settings,
-        lambda settings: score_corpus(settings, corpus, name, studies),
+        lambda settings: score_corpus(settings, corpus, name),
         out=str(OUT / corpus / name),
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,7 @@ from pipelines.sources.streams import (
     is_parquet,
     read_head,
 )
-from pipelines.sources.wikipedia import Page, read_articles
+from pipelines.sources.wikipedia import read_articles
 from pipelines.storage import parquet
 
 PASSAGE_CHARS = 2000  # some 300 words; a longer passage is cut like an article
@@ -72,20 +72,16 @@ def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     return catalogue.function(name, "documents")(name, part, rejects)
 
 
-def read_wikipedia(
-    name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None
-) -> Iterator[Raw]:
+def read_wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or a corpus in one of LAYOUTS; the file's beginning tells
     which.
-
-    A dump's redirects are added to the list `redirects`, if there is one.
     """
     layout = require_layout(part.file)
     if layout != DUMP:
         yield from read_documents(name, part, rejects, layout)
         return
 
-    for page in read_articles(part, rejects, redirects):
+    for page in read_articles(part, rejects):
         yield Raw(
             source_document=page.id,
             source=name,

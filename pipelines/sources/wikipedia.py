@@ -44,14 +44,11 @@ def source_parts(*files: Path) -> list[Part]:
     return parts
 
 
-def read_articles(
-    part: Part, rejects: Rejects, redirects: list[Page] | None = None
-) -> Iterator[Page]:
+def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
     """Yield the last revision of every page of namespace 0 that isn't a redirect; `rejects` counts
     the other pages.
 
-    Redirects are added to the list `redirects`, if there is one, which the caller may empty at any
-    time. Raises LongtailError naming the file and the last page read, if the file is damaged (see
+    Raises LongtailError naming the file and the last page read, if the file is damaged (see
     `open_blocks`), isn't a MediaWiki dump, or has a page longer than `bounds.RECORD`.
     """
     path = part.file
@@ -64,8 +61,6 @@ def read_articles(
                 rejects.skip("other_namespace")
             elif is_redirect:
                 rejects.skip("redirect")
-                if redirects is not None:
-                    redirects.append(page)
             else:
                 yield page
     except (ParseError, ValueError) as error:

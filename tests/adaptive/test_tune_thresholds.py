@@ -22,7 +22,6 @@ from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
 from pipelines.tables.answers import THRESHOLDS
-from pipelines.with_studies.run_tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0
@@ -147,7 +146,7 @@ def ran(world, tmp_path_factory):
     folder, runs = shutil.copytree(world, tmp_path_factory.mktemp("ran") / "world"), []
     with chdir(folder), redirect_stdout(said := io.StringIO()):
         for _ in range(2):
-            tune_thresholds.main(STUDIES)
+            tune_thresholds.main()
             written = [
                 *(folder / "data/adaptive/popularity").iterdir(),
                 folder / "data/metrics/adaptive.json",
@@ -167,12 +166,7 @@ def ran(world, tmp_path_factory):
 
 def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     assert ran.runs[0] == ran.runs[1]
-    names = ("carried", "thresholds")
-    assert {*ran.runs[0]} == {
-        "adaptive.json",
-        "thresholds.json",
-        *(f"{name}.parquet" for name in names),
-    }
+    assert {*ran.runs[0]} == {"adaptive.json", "thresholds.json", "thresholds.parquet"}
     assert "see data/adaptive" in ran.said
     assert (
         "opt-13b/web-search.parquet is left out: of its 120 rows 1 answer no question" in ran.said
@@ -230,7 +224,7 @@ def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch
     values["thresholds"]["pairs"] = [{"above": "closed_book", "below": "lsr"}]
     Path("params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit):
-        tune_thresholds.main(STUDIES)
+        tune_thresholds.main()
     error = capsys.readouterr().err
     assert "tiny/lsr has no answers to popqa or entityqu" in error
     assert error.count("\n") == 1

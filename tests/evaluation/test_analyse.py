@@ -14,13 +14,12 @@ import small_results
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
 PARAMS.report = SimpleNamespace(bootstrap=50)
 ANSWERED = ["popqa", "entityquestions", "mmlu"]
-PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": [], "answered": ANSWERED})
+PARAMS.parts = small_results.PARTS.model_copy(update={"answered": ANSWERED})
 
 
 def figure(value: float) -> dict:
@@ -86,7 +85,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         write_data(home / "data")
-        metrics = analyse.analyse(home / "data", PARAMS, run_analyse.STUDIES)
+        metrics = analyse.analyse(home / "data", PARAMS)
     return home / "data/analyses", metrics
 
 

@@ -22,7 +22,6 @@ from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
 from pipelines.retrieval import bm25_build
-from pipelines.with_studies import run_attribution
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -63,11 +62,11 @@ def scored(tmp_path_factory) -> Run:
         )
         queries = home / "data/corpus/pile/queries.parquet"
         measured = evaluate_lm.measure(home / "data/logprobs/pile/tiny", queries, chosen.replug)
-        tables = evaluate_lm.per_query("pile", "tiny", measured, chosen.replug.temperature)
+        tables = evaluate_lm.per_query("pile", "tiny", measured)
         small_results.write(
             home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
         )
-        attribution.attribute_corpus(chosen, "pile", run_attribution.STUDIES)
+        attribution.attribute_corpus(chosen, "pile")
     return Run(home / "data", chosen)
 
 

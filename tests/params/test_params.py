@@ -128,7 +128,6 @@ NOTHING = {
         "answered",
         "passages",
         "rules",
-        "exposure",
     )
 }
 

@@ -18,7 +18,6 @@ from hypothesis.extra import numpy as arrays
 
 from pipelines.replug import attribution, ensemble, responsibility
 from pipelines.scoring.logprob_files import ScoredTexts
-from pipelines.with_studies import run_attribution
 
 METRICS = attribution.METRICS / "attribution_pile.json"
 
@@ -103,7 +102,7 @@ def project(tmp_path, monkeypatch):
     return SimpleNamespace(
         params=params,
         log_probs=log_probs,
-        returned=attribution.attribute_corpus(params, "pile", run_attribution.STUDIES),
+        returned=attribution.attribute_corpus(params, "pile"),
     )
 
 
@@ -119,7 +118,7 @@ def test_every_token_is_written_with_its_shares(
 ):
     monkeypatch.setattr(attribution, "TEXTS_AT_ONCE", block)
     project.params.replug = SimpleNamespace(top_k=2, temperature=temperature, mixture=mixture)
-    attribution.attribute_corpus(project.params, "pile", run_attribution.STUDIES)
+    attribution.attribute_corpus(project.params, "pile")
     assert "attribute@pile: 100%|██████████| 6/6 " in capsys.readouterr().err
     tokens, texts = table("tokens"), table("texts")
     keys = [(text["retriever"], text["query_id"]) for text in texts]
@@ -184,7 +183,7 @@ def test_gains_are_told_by_how_rare_the_word_is(project):
         pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]),
         path,
     )
-    attribution.attribute_corpus(project.params, "pile", run_attribution.STUDIES)
+    attribution.attribute_corpus(project.params, "pile")
     memory = json.loads(METRICS.read_text())["lsr"]["memory"]
     assert found["memory"]["low"] < found["memory"]["high"]
     assert memory == {"value": None, "low": None, "high": None}, (

@@ -15,7 +15,6 @@ from flows import terminal
 from flows.commands import comparing, rules
 from pipelines.evaluation import analyse
 from pipelines.report import write_report
-from pipelines.with_studies import run_analyse
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +59,7 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
         shutil.copy(root / "dvc.yaml", home)
         if spoilt:
             hostile.spoil(home / "data")
-            analyse.analyse(home / "data", small_results.SETTINGS, run_analyse.STUDIES)
+            analyse.analyse(home / "data", small_results.SETTINGS)
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.setattr(terminal, "CALLED_FROM", home)
         closed, *others = _predictions(home, spoilt)

@@ -16,10 +16,6 @@ from pipelines.pages import figures
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
 from pipelines.report import adaptive_section
-from pipelines.report.studies import carried_section
-from pipelines.studies import carried
-
-STUDIED = carried.RULE_TABLES
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -39,23 +35,20 @@ def found():
     }
 
 
-def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
-    """The blocks of the section and its studies on these models' results on PopQA, its tables and
-    figures.
+def section(found, folder, excluded=0, also=None, chosen=CHOSEN):
+    """The blocks of the section on these models' results on PopQA, its tables and figures.
 
     `also` are figures of other sets.
     """
-    metrics, of_tables = {}, {"carried": brought, "thresholds": []}
+    metrics, thresholds = {}, []
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[
             method
         ] = one.figures
-        of_tables["thresholds"] += [key | row for row in one.relations]
-    schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
-    for name, of_table in of_tables.items():
-        table = pa.Table.from_pylist(of_table, schemas[name])
-        small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
+        thresholds += [key | row for row in one.relations]
+    table = pa.Table.from_pylist(thresholds, tune_thresholds.THRESHOLDS.schema)
+    small_results.write(folder / "adaptive/popularity/thresholds.parquet", table)
     settings = SimpleNamespace(
         **vars(small_results.SETTINGS) | {"lms": ["small", "large"], "thresholds": chosen}
     )
@@ -65,13 +58,11 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
         models.append({"lm": lm, "parameters": parameters, "imported": lm == "elsewhere"})
     all_metrics = {"adaptive": {"popqa": metrics} | (also or {})}
     of_run = report_tables.tables_of(folder, settings, all_metrics, models=models)
-    sections = [report_tables.section_of(adaptive_section.section, of_run)]
-    sections.append(report_tables.section_of(carried_section.section, of_run))
-    made = [section for section in sections if section]
-    blocks = [block for section in made for block in section.blocks]
+    made = report_tables.section_of(adaptive_section.section, of_run)
+    blocks = made.blocks if made else []
     tables = {block.name: block for block in blocks if isinstance(block, Table)}
     drawn = {block.name: block for block in blocks if isinstance(block, Figure)}
-    return SimpleNamespace(blocks=blocks, missing=made[0].missing if made else ""), tables, drawn
+    return SimpleNamespace(blocks=blocks, missing=made.missing if made else ""), tables, drawn
 
 
 def rows_of(table, **wanted):
@@ -171,19 +162,6 @@ def test_doubt_is_shown_where_it_is_known(found, tmp_path):
     }
     (row,) = section(silent, tmp_path)[1]["deciding"].rows
     assert row[1] == "dense", "BM25's answers are of a model that gave no probabilities"
-
-
-def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
-    pairs = {"small": made_pairs(crossing=1000.0), "large": made_pairs(crossing=300.0)}
-    tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"]) for lm, made in pairs.items()}
-    settings = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=30))
-    brought = carried.rows_of_rules(tuned, settings)["carried"]
-    alone = {key: one for key, one in found.items() if key[1] == "dense"}
-    _, tables, _ = section(alone, tmp_path, brought=brought)
-    (row,) = rows_of(tables["carried"], fitted_to="large")
-    assert row["language model"] == "small"
-    assert row["carried less own"].interval.value == brought[0]["difference"]
-    assert row["carried"].interval.value == brought[0]["carried"]
 
 
 def test_models_are_compared_by_size(found, tmp_path):

@@ -30,7 +30,6 @@ from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.report import write_report
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import run_analyse
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def richer(written, tmp_path_factory):
     write(file, rows.set_column(rows.column_names.index("s_pop"), "s_pop", views))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        analyse.analyse(data, chosen, run_analyse.STUDIES)
+        analyse.analyse(data, chosen)
         examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {
             "passage": "It is <i>Answer 7</i>, not answer 70.",

@@ -1,6 +1,4 @@
-"""Sections of the report: benchmarks, language modelling, what a model could have seen,
-studies, and what was run.
-"""
+"""Sections of the report: benchmarks, language modelling, and what was run."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +21,6 @@ from pipelines.report import (
     write_report,
 )
 from pipelines.report.run_tables import Tables
-from pipelines.report.studies import measures_section, seen_section
 
 
 def tables_in(section) -> dict[str, Table]:
@@ -164,43 +161,6 @@ def test_a_table_tells_what_a_language_model_could_teach(tmp_path):
     assert table.head == ["retriever", "queries of", "queries", *heads]
     shown = [values.show(one) for one in table.rows[0][3:]]
     assert shown == ["0.500 [0.250, 0.750]", values.NONE, "0.5"]
-
-
-def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):
-    folder, right = made
-    of_popqa = {"text": "C4", "questions of": "PopQA"}
-    rows = [
-        row for row in table_of(folder, "accuracy-by-documents") if of_popqa.items() <= row.items()
-    ]
-    closed = [row for row in rows if row["answered"] == "without retrieval"]
-    assert sum(int(row["questions"]) for row in closed) == small_results.QUESTIONS
-    assert (closed[0]["documents with both"], len(closed) > 3) == ("0", True)
-    none = int(closed[0]["questions"])  # the least popular come first
-    right = {method: of_method[:none].mean() for method, of_method in right.items()}
-    assert float(closed[0]["substring"]) == pytest.approx(right["closed_book"])
-    dense = next(row for row in rows if row["answered"] == "dense")
-    assert float(dense["change"]) == pytest.approx(right["dense"] - right["closed_book"])
-    dated = [row for row in table_of(folder, "accuracy-by-date") if row["questions of"] == "PopQA"]
-    counts = {
-        row["facts"]: row["questions"] for row in dated if row["answered"] == "without retrieval"
-    }
-    assert counts == {"changed since": "40", "dated before": "40", "undated": "720"}
-
-
-def test_each_measure_stands_beside_page_views(made, data):
-    """A run without counts has no such section."""
-    table = [
-        row for row in table_of(made[0], "popularity-measures") if row["questions of"] == "PopQA"
-    ]
-    rows = {row["measure"]: row for row in table if row["language model"] == "tiny"}
-    views, both = rows["page views of the month"], rows["documents with both (C4)"]
-    assert float(views["correlation"]) > 0.1 < float(both["correlation"]) < 1
-    less = float(both["correlation"]) - float(views["correlation"])
-    assert float(both["less page views"]) == pytest.approx(less)
-    assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
-    tables = tables_of(data, small_results.SETTINGS)
-    for section in (measures_section.section, seen_section.exposure, seen_section.dates):
-        assert section_of(section, tables) is None
 
 
 @pytest.mark.parametrize("redirects", [0, 2])

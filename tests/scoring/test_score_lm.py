@@ -16,7 +16,6 @@ from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
 from pipelines.scoring import score_lm
 from pipelines.storage.atomic import SCRATCH
-from pipelines.with_studies import run_score_lm
 
 OUT, CORPUS = score_lm.OUT / "pile/tiny", Path("data/corpus/pile")
 
@@ -137,12 +136,12 @@ def test_each_pair_is_scored_once_whatever_the_parts(scored, tmp_path, monkeypat
             score_lm, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:]
         )
         with pytest.raises(KeyboardInterrupt):
-            score_lm.score_corpus(scored.params, "pile", "tiny", run_score_lm.STUDIES)
+            score_lm.score_corpus(scored.params, "pile", "tiny")
         if left_out:
             seen.clear()
     assert not OUT.exists()
     limits.append(np.inf)
-    metrics = score_lm.score_corpus(scored.params, "pile", "tiny", run_score_lm.STUDIES)
+    metrics = score_lm.score_corpus(scored.params, "pile", "tiny")
     tokens = {"lm_tokens_read", "lm_tokens_shared"}  # of this process alone
     assert {name: metrics[name] for name in metrics.keys() - tokens} == {
         name: scored.metrics["tiny"][name] for name in scored.metrics["tiny"].keys() - tokens
@@ -170,4 +169,4 @@ def test_no_test_queries_is_an_error(project):
     with pytest.raises(
         LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"
     ):
-        score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
+        score_lm.score_corpus(project.params, "pile", "tiny")

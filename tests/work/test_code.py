@@ -104,24 +104,14 @@ def test_the_words_on_a_column_change_no_result_and_its_type_does(monkeypatch):
     assert fingerprint(type=pa.int32()) != before
 
 
-def test_scoring_follows_the_studies_that_score():
-    """It follows no other study and no section."""
-
-    def studies(module: str) -> set[str]:
-        """The studies, and rooms of sections, that a stage's code reaches."""
-        reached = [file.relative_to(code.ROOT / "pipelines").parts for file in code.files(module)]
-        named = {parts[-1] for parts in reached if parts[0] == "studies"} - {"__init__.py"}
-        return named | {parts[0] for parts in reached if parts[0] in ("report", "pages")}
-
-    assert studies("pipelines.with_studies.run_score_lm") == {"controls.py"}
-    assert studies("pipelines.with_studies.run_attribution") == {"copying.py", "rarity.py"}
-    assert studies("pipelines.with_studies.run_tune_thresholds") == {"carried.py"}
-    assert studies("pipelines.with_studies.run_evaluate_lm") == {"controls.py"}
-    assert "carried.py" not in studies("pipelines.with_studies.run_analyse")
+def test_scoring_follows_no_figure_and_no_section():
+    reached = code.files("pipelines.scoring.score_lm")
+    rooms = {file.relative_to(code.ROOT / "pipelines").parts[0] for file in reached}
+    assert "scoring" in rooms
+    assert rooms & {"evaluation", "pages", "report"} == set()
 
 
 def test_the_stages_are_the_modules_that_run_as_programs():
     stages = code.of_stages()
-    assert {"run_score_lm", "run_attribution", "run_analyse", "exposure"} <= set(stages)
-    assert "score_lm" not in stages
+    assert {"score_lm", "attribution", "analyse", "tune_thresholds"} <= set(stages)
     assert "controls" not in stages

@@ -11,63 +11,51 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from pipelines.replug.attribution_figures import UNKNOWN
+from pipelines.params.params import C4
 from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import database
-
-if TYPE_CHECKING:
-    from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 CATEGORIES_OF_WORDS = "LNM"  # of Unicode: letters, numbers, marks
 TEXT = pa.schema([("text", pa.string())])
 WORDS = pa.schema([("place", pa.int64()), ("word", pa.large_string())])  # of tokens
-BATCH = 4096  # texts in memory at once
-COLUMN = pa.field("frequency", pa.int64())
-EDGES = 10 ** np.arange(18)  # never, then powers of ten
-C4 = Path("data/raw/c4")
+BATCH = 4096  # texts of C4, or queries, in memory at once
+UNKNOWN = -1  # the frequency of a token that is no part of a word
+RAW_C4 = Path("data/raw/c4")
 FREQUENCIES = """WITH words AS (SELECT DISTINCT lower(word) AS word FROM tokens),
     corpus AS (SELECT unnest(regexp_extract_all(lower(text), $word)) AS word FROM texts),
     counted AS (SELECT word, count(*) AS n FROM corpus SEMI JOIN words USING (word) GROUP BY word)
     SELECT CASE WHEN tokens.word IS NULL THEN $unknown ELSE coalesce(n, 0) END AS n
     FROM tokens LEFT JOIN counted ON lower(tokens.word) = counted.word ORDER BY place"""
-TABLES = {
-    "rare_words": (
-        "corpus retriever counted_in least:int most:int tokens:int share:float "
-        "bits_without:interval bits_saved:interval share_of_saved:interval memory:interval"
-    )
-}
 
 
-def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
-    """How often a token's word stands in C4, or in the corpus if the run has no C4."""
-    settings = attributing.settings
-    db = attributing.db
-    scratch = attributing.scratch
-    files = c4_sample.files_of_c4(C4)
+def count_words(
+    db: duckdb.DuckDBPyConnection, queries: pa.Table, docs: Path, c4: C4, seed: int, scratch: Path
+) -> tuple[pa.Array, bool]:
+    """How often the word of each of the queries' tokens stands in C4, and whether that was counted.
+
+    A run without C4 counts in `docs`, its corpus. `queries` have context, continuation and bytes of
+    each token. The counts (tokens,) are mapped from a file in `scratch`, UNKNOWN where a token has
+    no word.
+    """
+    files = c4_sample.files_of_c4(RAW_C4)
     if files:
-        db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
+        db.register("texts", texts_of_c4(files, c4.sample_mb, seed))
     else:
-        database.view(db, "texts", attributing.docs)
+        database.view(db, "texts", docs)
 
-    words = words_of_tokens(attributing.queries, attributing.block)
+    words = words_of_tokens(queries)
     tokens = database.mapped(scratch / "words", WORDS, words)
     rows = frequencies(db, tokens)
     frequency = database.mapped(scratch / "frequency", rows.schema, rows)["n"]
-
-    def number_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
-        return frequency[tokens].to_numpy()
-
-    return number_block, {"counted_in": "c4" if files else attributing.corpus}
+    return frequency, bool(files)
 
 
 def texts_of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
@@ -84,12 +72,12 @@ def texts_of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBa
     return pa.RecordBatchReader.from_batches(TEXT, batches())
 
 
-def words_of_tokens(queries: pa.Table, block: int) -> Iterator[pa.RecordBatch]:
-    """Yield each token's place and word (WORDS) of `block` queries at a time."""
+def words_of_tokens(queries: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield each token's place and word (WORDS), of BATCH queries at a time."""
     place = 0
-    for start in range(0, len(queries), block):
-        words = []
-        for row in queries.slice(start, block).to_pylist():
+    for start in range(0, len(queries), BATCH):
+        words: list[str | None] = []
+        for row in queries.slice(start, BATCH).to_pylist():
             words += words_of(row["context"], row["continuation"], row["bytes"])
         places = np.arange(place, place + len(words))
         yield pa.record_batch([places, pa.array(words, pa.large_string())], schema=WORDS)
@@ -129,9 +117,3 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
     """
     db.register("tokens", tokens)
     return db.sql(FREQUENCIES, params={"word": WORD, "unknown": UNKNOWN}).to_arrow_reader()
-
-
-def rows_of_metrics(metrics: StageMetrics) -> dict[str, list[dict]]:
-    """What documents save by how often C4, or the corpus, has a token's word (REPLUG, section 6,
-    Figure 6)."""
-    return {"rare_words": metrics.by_tokens("by_frequency", "counted_in")}

@@ -1,10 +1,10 @@
-"""The section of the study `controls`: what else than an ensemble could save bits."""
+"""The section of the ensemble's controls: what else could save bits."""
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
-from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
+from pipelines.scoring.controls import CONCATENATED, LONGER_CONTEXT
 
 NAMES = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}
 

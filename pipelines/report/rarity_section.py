@@ -1,4 +1,4 @@
-"""The section of the study `rarity`: whose knowledge a text's tokens are, and which words gain."""
+"""The section of rare words: whose knowledge a text's tokens are, and which words gain."""
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
