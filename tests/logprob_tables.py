@@ -46,8 +46,8 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
         ]
     folder.mkdir(parents=True)
     for name, rows, schema in (
-        ("logprobs", scored, logprob_files.LOGPROBS),
-        ("retrieved", found, logprob_files.RETRIEVED),
+        ("logprobs", scored, logprob_files.LOGPROBS.schema),
+        ("retrieved", found, logprob_files.RETRIEVED.schema),
     ):
         columns = dict(
             zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True)
