@@ -3,6 +3,7 @@ something for.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -127,6 +128,45 @@ def test_predictions_alone_give_thresholds(run, sources):
     assert set(tuned["popqa"]["elsewhere"]) == {"bm25"}
     assert 'id="adaptive"' in run.report
     assert "elsewhere" in run.report
+
+
+def test_the_page_on_question_sets_leads_to_a_landed_run(run, sources, root):
+    """Its files and lines, as it shows them, with answers that were made elsewhere."""
+    page = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")
+    section = page.split("## A question set of your own")[1].split("\n## ")[0]
+    (builder,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    entry, lines = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (run.folder / "pipelines/questions/museums.py").write_text(builder)
+    with (run.folder / "pipelines/catalogue.yaml").open("a") as catalogue:
+        catalogue.write(entry)
+    profile = yaml.safe_load((root / "conf/profile/predictions.yaml").read_text())
+    profile = over(profile, yaml.safe_load(lines)) | {"profile": "museums"}
+    text = f"# @package _global_\n{yaml.safe_dump(profile)}"
+    (run.folder / "conf/profile/museums.yaml").write_text(text)
+
+    (sources / "museums").mkdir()
+    with (sources / "museums/questions.jsonl").open("w") as questions:
+        for row in MADE.rows:
+            record = {name: row[name] for name in ("subj", "question", "s_uri")}
+            record |= {"question_id": f"museum-{row['id']}", "relation": row["prop"]}
+            record |= {"possible_answers": json.loads(row["possible_answers"])}
+            questions.write(json.dumps(record | {"s_pop": int(row["s_pop"])}) + "\n")
+
+    run.environment["PYTHONPATH"] = str(run.folder)
+    run.set_params("museums", sources)
+    run.longtail("run")
+    for method, right in (("closed_book", MADE.closed), ("bm25", MADE.augmented)):
+        answers = run.folder / f"{method}.csv"
+        answers.write_text(systems.plain(MADE, right), encoding="utf-8")
+        of = ("--dataset", "museums", "--lm", "elsewhere", "--method", method)
+        run.longtail("imports", str(answers), *of)
+    run.longtail("run")
+
+    tuned = json.loads((run.folder / "data/adaptive/popularity/thresholds.json").read_text())
+    assert tuned["rules"]["museums"]["elsewhere"]["bm25"]["policy"] == "thresholds"
+    (landed,) = (run.folder / ".longtail/landed/museums").glob("*/last.parquet")
+    measured = set(pq.read_table(landed)["expectation"].to_pylist())
+    assert {"museums-rows", "museums-values", "museums-key", "museums-views"} <= measured
 
 
 READER = """# Poems, a title and a text a line

@@ -29,6 +29,7 @@ from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
+from pipelines.tables import every_table
 from pipelines.questions import build_questions
 from pipelines.world.facts import RELATION_IDS, make_world
 
@@ -268,6 +269,13 @@ def test_the_pages_of_columns_are_of_the_present_tables():
     for file, text in columns_reference.pages().items():
         written = file.read_text(encoding="utf-8")
         assert written == text, "run `python tests/columns_reference.py`"
+
+
+def test_the_guide_to_data_names_every_declared_table(root):
+    guide = (root / "data/README.md").read_text(encoding="utf-8")
+    anchors = {table.file: re.sub(r"[^\w]", "", table.file) for table in every_table.TABLES}
+    linked = set(re.findall(r"docs/columns\.md#(\w+)", guide))
+    assert [file for file, anchor in anchors.items() if anchor not in linked] == []
 
 
 def test_readers_and_builders_of_every_data_set_are_there(root):
