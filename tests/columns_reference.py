@@ -2,24 +2,18 @@
 in data/README.md; running this file writes them.
 
 They are made from the declarations in pipelines/tables, and the sources from the catalogue.
-docs/columns.yaml says what each column of data/analyses means.
 """
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-
-import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from pipelines import catalogue  # noqa: E402 - it is found by the line above
-from pipelines.evaluation.tables import TABLES  # noqa: E402
-from pipelines.intervals import Interval  # noqa: E402
-from pipelines.tables import every_table  # noqa: E402
-from pipelines.tables.table import ENDS, Table, type_name  # noqa: E402
+from pipelines.tables import analyses, every_table  # noqa: E402
+from pipelines.tables.table import Table, type_name  # noqa: E402
 
 MADE = (
     "This page is made from the code (`python tests/columns_reference.py`). A column of the type "
@@ -47,7 +41,6 @@ in brackets are the PopQA paper's, unless REPLUG is named. {MADE}
   is empty if fewer than two models answered.
 """,
 }
-TYPES = {str: "string", int: "int64", float: "double", bool: "bool", Interval: "interval"}
 SOURCES = re.compile(
     r"(?<=\| folder \| data set \| files \| licence \|\n\|---\|---\|---\|---\|\n)(\|.*\n)+"
 )
@@ -56,41 +49,15 @@ SOURCES = re.compile(
 def pages() -> dict[Path, str]:
     """The file and the text of each page."""
     texts = {}
-    tables = [_table(table) for table in every_table.TABLES]
-    texts[ROOT / "docs/columns.md"] = "\n".join([HEADS["columns"], *tables])
-    parts = [_section(section) for section in _declared()["analyses"]]
-    texts[ROOT / "docs/analyses.md"] = "\n".join([HEADS["analyses"], *parts])
+    for name, head in HEADS.items():
+        parts = [head]
+        for table in every_table.TABLES:
+            if (table in analyses.TABLES) == (name == "analyses"):
+                parts.append(_table(table))
+        texts[ROOT / f"docs/{name}.md"] = "\n".join(parts)
     guide = ROOT / "data/README.md"
     texts[guide] = SOURCES.sub(_sources(), guide.read_text(encoding="utf-8"))
     return texts
-
-
-def sections() -> dict[str, dict]:
-    """The sections of both pages that describe columns, by heading."""
-    described = {}
-    for listed in _declared().values():
-        for section in listed:
-            if "columns" in section:
-                described[section["heading"]] = section
-    return described
-
-
-def columns(heading: str) -> list[tuple[str, str]]:
-    """The columns of the files that a section is about, and their types as pages write them."""
-    flat = []
-    for names, kind, _ in _rows(sections()[heading]):
-        for name in names:
-            if kind == "interval":
-                flat += [(f"{name}{end}", "double") for end in ENDS]
-            else:
-                flat.append((name, kind))
-    return flat
-
-
-@cache
-def _declared() -> dict[str, list[dict]]:
-    text = (ROOT / "docs/columns.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, yaml.CSafeLoader)
 
 
 def _table(table: Table) -> str:
@@ -102,35 +69,6 @@ def _table(table: Table) -> str:
     for column in table.columns:
         lines.append(f"| {_code(column.names)} | {type_name(column.type)} | {column.meaning} |")
     return "\n".join([*lines, ""])
-
-
-def _section(section: dict) -> str:
-    lines = [f"## {section['heading']}", ""]
-    if "text" in section:
-        lines += [section["text"], ""]
-    if "columns" in section:
-        lines += ["| column | type | meaning |", "|---|---|---|"]
-        lines += [f"| {_code(names)} | {kind} | {text} |" for names, kind, text in _rows(section)]
-        lines.append("")
-    if "keys" in section:
-        lines += ["| key | meaning |", "|---|---|"]
-        lines += [f"| {_code(key.split(', '))} | {text} |" for key, text in section["keys"].items()]
-        lines.append("")
-    if "after" in section:
-        lines += [section["after"], ""]
-    return "\n".join(lines)
-
-
-def _rows(section: dict) -> Iterator[tuple[list[str], str, str]]:
-    """The names, the type and the meaning of each row of a section's table of columns."""
-    tables = re.findall(r"`analyses/(\w+)\.parquet`", section["heading"])
-    for key, text in section["columns"].items():
-        names = key.split(", ")
-        if tables:
-            (kind,) = {TYPES[TABLES[table][name]] for table in tables for name in names}
-        else:
-            kind, text = text.split(": ", 1)
-        yield names, kind, text
 
 
 def _code(names: Sequence[str]) -> str:

@@ -2,18 +2,23 @@
 
 from pathlib import Path
 
-from pipelines.evaluation.tables import TABLES, write_analyses
-from pipelines.intervals import NOTHING, Interval
+from pipelines.evaluation.tables import write_analyses
+from pipelines.intervals import NOTHING
 from pipelines.report.run_tables import Tables
+from pipelines.tables.analyses import BY_NAME
+from pipelines.tables.table import INTERVAL
 
 
 def tables_of(folder: Path, settings, metrics: dict | None = None, **rows: list[dict]) -> Tables:
     """The tables of a run in `folder` with these rows; columns that a row lacks are empty."""
     (folder / "analyses").mkdir(parents=True, exist_ok=True)
-    for name, kinds in TABLES.items():
-        nothing = {column: NOTHING if kind is Interval else None for column, kind in kinds.items()}
+    for name, table in BY_NAME.items():
+        nothing = {}
+        for column in table.columns:
+            empty = NOTHING if column.type == INTERVAL else None
+            nothing |= dict.fromkeys(column.names, empty)
         filled = [
-            {column: (nothing | row)[column] for column in kinds} for row in rows.get(name, [])
+            {column: (nothing | row)[column] for column in nothing} for row in rows.get(name, [])
         ]
         write_analyses(folder / "analyses", name, filled)
     tables = Tables(folder, settings)

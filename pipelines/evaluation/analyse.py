@@ -30,6 +30,7 @@ from pipelines.params.params import Parts, Replug, Report, Thresholds
 from pipelines.questions.guessable import read_guesses
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
+from pipelines.tables.analyses import BY_NAME, COMPARED
 from pipelines.work import stage
 
 DATA = Path("data")
@@ -67,7 +68,7 @@ def analyse(data: Path, settings: Settings) -> stage.Metrics:
         lms |= dict.fromkeys(files[dataset])
     main = next(iter(lms), "")
 
-    analyses: Tables = {name: [] for name in tables.TABLES}
+    analyses: Tables = {name: [] for name in BY_NAME}
     for dataset, by_lm in files.items():
         sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
         sentences += map(answer_files.without_answers, by_lm.values())
@@ -124,7 +125,7 @@ def _analyse_answers(
         in_common = paired.in_common(list(answered.values()))
         for lm, answers in zip(answered, in_common, strict=True):
             rows = _accuracy_tables(answers)
-            common_rows = {f"common_{name}": rows[name] for name in tables.COMPARED}
+            common_rows = {f"common_{name}": rows[name] for name in COMPARED}
             _add(analyses, common_rows, {"dataset": dataset, "lm": lm})
 
     for lm, answers in answered.items():

@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation.tables import ENDS
 from pipelines.explorer import one_question, scored_texts, slices
 from pipelines.explorer.addresses import number_of_pages
 from pipelines.explorer.one_question import Question, RebuiltPrompts
@@ -27,6 +26,7 @@ from pipelines.language import words
 from pipelines.methods import Method
 from pipelines.pages import drawing, rendering, values
 from pipelines.storage import database
+from pipelines.tables.table import ENDS
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
 

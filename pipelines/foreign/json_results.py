@@ -7,7 +7,6 @@ stands for what is not known. docs/command-line.md lists the keys.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.evaluation.tables import ENDS
 from pipelines.foreign.compare_systems import Compared
 from pipelines.foreign.question_tables import Questions
 from pipelines.foreign.scores_page import scores_as_json
@@ -15,6 +14,7 @@ from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.thresholds import POLICIES
+from pipelines.tables.table import ENDS
 
 PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
 RELATION_FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")

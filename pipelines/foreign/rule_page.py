@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.adaptive.rule import Rule
-from pipelines.evaluation.tables import ENDS
 from pipelines.foreign.deciders import Decided
 from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
@@ -19,6 +18,7 @@ from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_in_words, threshold_figure
 from pipelines.pages.values import Percent, in_percent, label, percent, show
+from pipelines.tables.table import ENDS
 
 FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "

@@ -21,6 +21,7 @@ from pipelines.evaluation import accuracy, answer_sets, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import as_interval
 from pipelines.params.params import Params
+from pipelines.tables.analyses import BY_NAME
 
 NOT_COLUMNS = ("table", "value", "times", "way")  # of `find`, beside the columns that pick rows
 
@@ -60,7 +61,7 @@ class RunFigures:
         for key, entry in find.items():
             if key not in NOT_COLUMNS:
                 wanted[key] = entry if isinstance(entry, list) else [entry]
-        if "lm" in tables.TABLES[find["table"]]:
+        if "lm" in BY_NAME[find["table"]].column_names:
             wanted["lm"] = [lm]
 
         rows = []

@@ -15,7 +15,6 @@ import duckdb
 
 from pipelines.evaluation import stage_metrics
 from pipelines.evaluation.popularity_bins import FEWEST
-from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
@@ -23,6 +22,7 @@ from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
 from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
 from pipelines.storage import database
+from pipelines.tables.analyses import BY_NAME
 
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
 ANSWERED = """SELECT * EXCLUDE (file_row_number) FROM {table}
@@ -68,7 +68,7 @@ class Tables:
         self.settings = settings
         self.metrics = stage_metrics.read_metrics(data)
         self.db = duckdb.connect(config={"threads": 1})
-        for name in TABLES:
+        for name in BY_NAME:
             database.view(self.db, name, data / f"analyses/{name}.parquet", numbered=True)
         if settings.parts.rules:
             for path in (data / "adaptive/popularity").glob("*.parquet"):

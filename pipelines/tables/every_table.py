@@ -1,6 +1,6 @@
-"""Every table of a run but those of data/analyses, in the order of docs/columns.md."""
+"""Every table of a run, in the order of docs/columns.md and docs/analyses.md."""
 
-from pipelines.tables import answers, corpora, knowledge, language_modelling, questions
+from pipelines.tables import analyses, answers, corpora, knowledge, language_modelling, questions
 from pipelines.tables.table import Table
 
 TABLES = (
@@ -9,6 +9,7 @@ TABLES = (
     *corpora.TABLES,
     *language_modelling.TABLES,
     *answers.TABLES,
+    *analyses.TABLES,
 )
 
 

@@ -76,6 +76,14 @@ class Table:
     def files(self) -> list[str]:
         return [self.file, *self.also]
 
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns. An interval has one."""
+        names = []
+        for column in self.columns:
+            names += column.names
+        return names
+
     @cached_property
     def schema(self) -> pa.Schema:
         return schema_of(self.columns)

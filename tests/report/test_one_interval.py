@@ -13,6 +13,7 @@ from pipelines import intervals
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
 from pipelines.pages.values import Percent, show
+from pipelines.tables.table import ENDS
 
 
 def of_run(data) -> dict[tuple, dict[str, Interval]]:
@@ -39,7 +40,7 @@ def of_run(data) -> dict[tuple, dict[str, Interval]]:
     }
     for row in pq.read_table(data / "adaptive/popularity/thresholds.parquet").to_pylist():
         for name, method in (("closed_book", "closed_book"), ("augmented", row["method"])):
-            figure = Interval(*(row[f"{name}{end}"] for end in tables.ENDS))
+            figure = Interval(*(row[f"{name}{end}"] for end in ENDS))
             add(
                 f"thresholds, {row['method']}, {row['search']}",
                 row,
