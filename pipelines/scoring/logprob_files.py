@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.scoring.logprobs import (
-    SCORED,
     SCORED_PAIRS,
     Candidates,
     keys_of,
@@ -31,7 +30,7 @@ from pipelines.scoring.logprobs import (
 )
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
-from pipelines.tables.language_modelling import CONTROLS, LOGPROBS, RETRIEVED
+from pipelines.tables.language_modelling import CONTROLS, LOGPROBS, RETRIEVED, SCORED
 
 ALL_RANKS = 1 << 30  # more than a query has candidates
 Groups = list[tuple[pa.Table, pa.Table]]  # row groups of LOGPROBS and RETRIEVED of the same queries
@@ -73,7 +72,7 @@ def write_logprobs(
 def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:
     """The rows of LOGPROBS of scored pairs."""
     query_ids = ids[scored["query"].to_numpy()]
-    columns: dict[str, Any] = {name: scored[name] for name in SCORED}
+    columns: dict[str, Any] = {column.name: scored[column.name] for column in SCORED}
     columns["lm"] = [lm] * len(query_ids)
     columns["query_id"] = query_ids
     table = pa.table(columns, schema=LOGPROBS.schema)

@@ -21,6 +21,8 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.storage import database, parquet
+from pipelines.tables.language_modelling import SCORED
+from pipelines.tables.table import schema_of
 from pipelines.work import workers
 
 if TYPE_CHECKING:
@@ -28,12 +30,8 @@ if TYPE_CHECKING:
 
 SHARD = 4096  # pairs scored at once; a killed run resumes after the last whole shard
 NONE = -1  # stands for "no document" among positions of documents
-SCORED = {
-    "doc_id": pa.string(),  # "": no document
-    "log_probs": pa.list_(pa.float32()),  # of each token of the continuation
-    "bytes": pa.list_(pa.int32()),  # the same
-}
-SCORED_PAIRS = pa.schema({"query": pa.int64(), "document": pa.int64(), **SCORED})
+# Rows of a pair's numbers and of LOGPROBS' columns SCORED
+SCORED_PAIRS = pa.schema([("query", pa.int64()), ("document", pa.int64()), *schema_of(SCORED)])
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ def score(lm: LanguageModel, scoring_input: ScoringInput) -> pa.Table:
         "log_probs": pa.ListArray.from_arrays(bounds, log_probs),
         "bytes": pa.ListArray.from_arrays(bounds, n_bytes),
     }
-    return pa.table(columns, schema=pa.schema(SCORED))
+    return pa.table(columns, schema=schema_of(SCORED))
 
 
 def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from pipelines.tables.table import Column, Table
 
 SHARES = pa.list_(pa.float32())
 SCORED = [  # the columns of a scored continuation
+    Column("doc_id", pa.string(), "the document in front of the context; empty for none"),
     Column("log_probs", SHARES, "per token of the continuation, nats"),
     Column("bytes", pa.list_(pa.int32()), "UTF-8 bytes per token"),
 ]
@@ -21,7 +22,6 @@ and doc_id. Bits per byte, ensembles and attribution are computed from this tabl
     [
         Column("lm", pa.string(), "language model, a name in `lms`"),
         Column("query_id", pa.string(), "id in the corpus's queries"),
-        Column("doc_id", pa.string(), "the document in front of the context; empty for none"),
         *SCORED,
     ],
 )
