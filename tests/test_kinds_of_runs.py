@@ -151,7 +151,7 @@ def test_the_page_on_question_sets_leads_to_a_landed_run(run, sources, root):
     with (sources / "museums/questions.jsonl").open("w") as questions:
         for row in MADE.rows:
             record = {name: row[name] for name in ("subj", "question", "s_uri")}
-            record |= {"question_id": f"museum-{row['id']}", "relation": row["prop"]}
+            record |= {"question_id": row["id"], "relation": row["prop"]}
             record |= {"possible_answers": json.loads(row["possible_answers"])}
             questions.write(json.dumps(record | {"s_pop": int(row["s_pop"])}) + "\n")
 

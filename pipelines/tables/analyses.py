@@ -519,8 +519,7 @@ have the measure.""",
         Column(
             ", ".join(ANSWERED),
             INTERVAL,
-            "recall and accuracy by whole words with the best passage, for each question set "
-            "that the catalogue marks as answered",
+            "recall and accuracy by whole words with the best passage, for each question set",
         ),
         Column(
             "real_recall_at_1, real_recall_at_10",
