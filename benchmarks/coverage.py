@@ -91,15 +91,15 @@ def main() -> None:
             for search in arguments.searches:
                 make = partial(thresholds, world, n, search=search)
                 truths = best_cuts(world, search)
-                writer.writerows(rows(of_world, cover(make, arguments.repetitions, truths)))
+                writer.writerows(rows_of(of_world, cover(make, arguments.repetitions, truths)))
         for kind, intervals_of_kind in KINDS.items():
             if kind in arguments.only:
                 make = partial(intervals_of_kind, world, n)
-                writer.writerows(rows(of_world, cover(make, arguments.repetitions, {})))
+                writer.writerows(rows_of(of_world, cover(make, arguments.repetitions, {})))
     if "texts" in arguments.only:
         for clusters in CLUSTERS:
             covered = cover(partial(texts, clusters), arguments.repetitions, {})
-            writer.writerows(rows(["", "", ""], covered))
+            writer.writerows(rows_of(["", "", ""], covered))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -119,7 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def rows(of_world: list[str], covered: Mapping[str, list[Coverage]]) -> Iterator[list[str]]:
+def rows_of(of_world: list[str], covered: Mapping[str, list[Coverage]]) -> Iterator[list[str]]:
     """A row for each kind, as HEAD says: means over its intervals."""
     for kind, coverages in covered.items():
         data_sets = min(coverage.data_sets for coverage in coverages)

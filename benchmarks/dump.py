@@ -38,7 +38,7 @@ def rows(quick: bool = False) -> list[Row]:
     if not real:
         return [Row(WORK, PEER, missing=measure.NO_FILES)]
     with measure.in_folder():
-        _, *lines = real.read_bytes().splitlines(keepends=True)
+        lines = [line for line in real.open("rb") if line.startswith(b"{")]
         small = Path("small.json.gz")
         write(small, lines, 1)
         dump = Path("repeated.json.gz")
