@@ -69,7 +69,7 @@ def score_corpus(
 
     Raises LongtailError if there are no test queries.
     """
-    from pipelines.lm.open_lm import MODELS, difference_from_fp32, lm_at_work
+    from pipelines.lm.open_lm import MODELS, lm_at_work
 
     folder = Path("data/corpus", corpus)
     docs = folder / "docs.parquet"
@@ -123,8 +123,7 @@ def score_corpus(
             store.forget(scored.work, scored.key)
             metadata = parquet.metadata(out / f"{table}.parquet")
             metrics[table] = metadata.num_rows
-        difference = difference_from_fp32(MODELS / name, lm_settings, settings.compute)
-        return metrics | lm.usage | difference
+        return metrics | lm.usage
 
 
 def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:
