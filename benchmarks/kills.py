@@ -176,8 +176,9 @@ class Copy:
         """Temporary files and unfinished work below the project, and what lies in the home and
         the temporary folder.
         """
-        paths = list((self.folder / "data").rglob(".longtail"))
+        paths: list[Path] = []
         for folder in (
+            self.folder / "data/.longtail/tmp",
             self.folder / ".longtail/tmp",
             self.folder / ".longtail/work",
             self.home / "home",

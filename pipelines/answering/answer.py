@@ -348,9 +348,7 @@ def _answer_missing(
             forget_answers(dataset, lm_name, way, file.name)
             for name, value in _metrics(table, taken).items():
                 metrics[f"{way}/{name}"] = value
-        folder = open_lm.MODELS / lm_name
-        difference = open_lm.difference_from_fp32(folder, lm_settings, settings.compute)
-        return metrics | lm.usage | difference
+        return metrics | lm.usage
 
 
 def _file_name(way: str, settings: Settings) -> str:

@@ -95,19 +95,6 @@ def _settings(lm: LM, compute: Compute, scoring: bool) -> tuple:
     return lm, compute, chat, torch.are_deterministic_algorithms_enabled()
 
 
-def difference_from_fp32(folder: Path, lm: LM, compute: Compute) -> dict[str, float]:
-    """A stage's metric of a local model in bf16 or int8: how far its log-probs are from fp32's.
-
-    It is in nats a token. There is none for fp32, and where nothing was compared.
-    """
-    if lm.source == "http" or lm.dtype == "fp32":
-        return {}
-    from pipelines.lm.weights import stored_difference
-
-    difference = stored_difference(folder, lm.dtype, compute.device)
-    return {} if difference is None else {"nats_from_fp32": difference}
-
-
 @contextmanager
 def lm_at_work(
     folder: Path, lm: LM, compute: Compute, *, scoring: bool = False

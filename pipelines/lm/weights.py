@@ -3,13 +3,11 @@
 The last two are compared with fp32. Faster layers of the same formulas replace slow ones.
 """
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import torch
-import transformers
 from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -19,8 +17,6 @@ from transformers.utils import logging
 
 from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
 from pipelines.lm.shortcuts import TEXT, TOLERANCE
-from pipelines.storage.atomic import SCRATCH
-from pipelines.storage.work_store import WorkStore, content_hash, content_key
 from pipelines.work import devices
 from pipelines.work.devices import has_bf16
 
@@ -53,7 +49,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> Loaded:
 
     `dtype` is fp32, bf16 (fp16 on a GPU without it), int8 (LLM.int8, the rest in fp16), or auto:
     bf16 where the device multiplies it fast and log-probs differ from fp32's by at most TOLERANCE,
-    otherwise fp32. Other formats are compared with fp32 once, and used as they are.
+    otherwise fp32. Other formats are compared with fp32, and used as they are.
     """
     number_format = _number_format(dtype, device)
     if number_format == "fp32":
@@ -81,21 +77,6 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> Loaded:
     return loaded
 
 
-def stored_difference(folder: Path, dtype: str, device: str) -> float | None:
-    """The difference from fp32 that an earlier `load` found in this project.
-
-    None where fp32 was used, or nothing was compared.
-    """
-    number_format = _number_format(dtype, device)
-    file = WorkStore().path("trials", _trial_key(folder, number_format, device))
-    if number_format == "fp32" or not file.is_file():
-        return None
-    difference = json.loads(file.read_text(encoding="utf-8"))
-    if dtype == "auto" and difference > TOLERANCE:
-        return None
-    return difference
-
-
 def _number_format(dtype: str, device: str) -> str:
     """The format that a dtype of the params asks for on a device."""
     if dtype == "auto":
@@ -105,20 +86,8 @@ def _number_format(dtype: str, device: str) -> str:
     return dtype
 
 
-def _trial_key(folder: Path, number_format: str, device: str) -> str:
-    """The key of a comparison with fp32 in the work store."""
-    versions = (torch.__version__, transformers.__version__)
-    return content_key((number_format, device, versions), content_hash(Path(__file__)), folder)
-
-
 def _compare(folder: Path, tokenizer, number_format: str, device: str) -> Loaded:
-    """The model in a number format, with its difference from fp32, which a project keeps."""
-    key = _trial_key(folder, number_format, device)
-    stored = WorkStore().path("trials", key)
-    if stored.is_file():
-        difference = json.loads(stored.read_text(encoding="utf-8"))
-        return Loaded(_open(folder, number_format, device), difference)
-
+    """The model in a number format, with its difference from fp32."""
     memory = devices.total_memory(device) or psutil.virtual_memory().total
     if BYTES_IN_FP32 * (count_parameters(folder) or 0) > MEMORY_SHARE * memory:
         return Loaded(_open(folder, number_format, device), None)
@@ -126,12 +95,6 @@ def _compare(folder: Path, tokenizer, number_format: str, device: str) -> Loaded
     expected = _log_probs(_open(folder, "fp32", device), tokenizer)
     model = _open(folder, number_format, device)
     difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
-
-    def write(path: Path) -> None:
-        path.write_text(json.dumps(difference), encoding="utf-8")
-
-    if SCRATCH.is_dir():  # in a project
-        WorkStore().file("trials", key, write)
     return Loaded(model, difference)
 
 

@@ -44,7 +44,7 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
 
     Raises LongtailError if there are no test queries.
     """
-    from pipelines.lm.open_lm import MODELS, difference_from_fp32, lm_at_work
+    from pipelines.lm.open_lm import MODELS, lm_at_work
 
     folder = Path("data/corpus", corpus)
     docs = folder / "docs.parquet"
@@ -97,8 +97,7 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
             store.forget(controls.work, controls.key)
             metadata = parquet.metadata(out / "controls.parquet")
             metrics["controls"] = metadata.num_rows
-        difference = difference_from_fp32(MODELS / name, lm_settings, settings.compute)
-        return metrics | lm.usage | difference
+        return metrics | lm.usage
 
 
 def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:

@@ -1,10 +1,9 @@
 """Write a file or a folder as a whole or not at all. A killed run leaves no half-written output.
 
-Temporary files lie in .longtail/tmp. Where data/ is on another file system, its temporary files lie
-in data/.longtail/tmp, from where a rename works.
+Temporary files of data/ lie in data/.longtail/tmp, those of .longtail/ in .longtail/tmp, and others
+beside their target. So data/ and .longtail/ may be on disks of their own.
 """
 
-import errno
 import glob
 import json
 import os
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 SCRATCH = Path(".longtail")
+DATA = Path("data")
+HOMES = {DATA: DATA / SCRATCH / "tmp", SCRATCH: SCRATCH / "tmp"}  # of temporary files
 
 
 @contextmanager
@@ -56,33 +57,12 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
 
 def _temporary(path: Path) -> Path:
     """The folder for temporary files that can take `path`'s place."""
-    home = SCRATCH / "tmp"
-    near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
-    home.mkdir(parents=True, exist_ok=True)
-    if _in_one_mount(home, near):
-        return home
-    if Path.cwd() not in near.parents:
-        return near
-
-    # The top of the other file system is outside of all outputs.
-    top = near
-    while top.parent != Path.cwd() and _in_one_mount(top, top.parent):
-        top = top.parent
-    beside = top / SCRATCH.name / "tmp"
-    beside.mkdir(parents=True, exist_ok=True)
-    return beside
-
-
-def _in_one_mount(source: Path, target: Path) -> bool:
-    """Whether files can be renamed from a folder to another."""
-    try:
-        # No file has this name, so nothing is renamed. The system says that the two folders are on
-        # different mounts before it says that the file is missing.
-        os.rename(source / "\n", target / "\n")
-    except OSError as error:
-        on_one_device = source.stat().st_dev == target.stat().st_dev
-        return error.errno != errno.EXDEV and on_one_device
-    return True
+    absolute = Path(os.path.abspath(path))
+    for top, home in HOMES.items():
+        if absolute.is_relative_to(top.absolute()):
+            home.mkdir(parents=True, exist_ok=True)
+            return home
+    return next(folder for folder in absolute.parents if folder.is_dir())
 
 
 def _prefix() -> str:
@@ -101,7 +81,7 @@ def sync(path: Path) -> None:
 
 def scratch_folder() -> tempfile.TemporaryDirectory:
     """A temporary folder for a block; `sweep` removes it if this process is killed in the block."""
-    home = SCRATCH / "tmp"
+    home = HOMES[SCRATCH]
     home.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=_prefix(), dir=home)
 
@@ -109,8 +89,8 @@ def scratch_folder() -> tempfile.TemporaryDirectory:
 def sweep() -> None:
     """Remove the temporary files of processes that were killed."""
     node = platform.node()
-    for place in (Path(), Path("data"), *Path("data").glob("*/")):
-        for holder in (place / SCRATCH / "tmp").glob(f"{glob.escape(node)}.*-*"):
+    for home in HOMES.values():
+        for holder in home.glob(f"{glob.escape(node)}.*-*"):
             pid = holder.name.removeprefix(f"{node}.").split("-")[0]
             if pid.isdecimal() and not is_running(int(pid)):
                 shutil.rmtree(holder, ignore_errors=True)

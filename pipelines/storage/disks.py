@@ -36,6 +36,7 @@ ADVICE = {
     r"Read-only file system|attempt to write a readonly database": (
         "make it writable, or use another"
     ),
+    "Invalid cross-device link": "put all of data/ on one disk, and all of .longtail/",
     r"Permission denied|Operation not permitted": (
         "give this user the right to write there, and to read what is there"
     ),

@@ -3,7 +3,6 @@ fast layers."""
 
 import platform
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,19 +12,12 @@ from local_models import open_model, pairs
 
 from pipelines.errors import LongtailError
 from pipelines.lm import shortcuts, weights
-from pipelines.lm.open_lm import difference_from_fp32
 from pipelines.lm.shortcuts import TOLERANCE
 from pipelines.work import devices
 
 
 def score(lm) -> np.ndarray:
     return np.concatenate(lm.score(*pairs(8)).log_probs)
-
-
-@pytest.fixture(autouse=True)
-def outside_a_project(tmp_path, monkeypatch):
-    """A project would keep comparisons with fp32."""
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -78,35 +70,6 @@ def test_padding_may_differ_as_the_number_format_does(smooth, rough, monkeypatch
     assert open_model(rough, dtype="bf16").nats_from_fp32 > 0.15
     with pytest.raises(LongtailError, match="something follows"):
         open_model(smooth, dtype="bf16")
-
-
-def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypatch, capsys):
-    folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
-    Path(".longtail").mkdir()
-    open_weights = weights._open
-    monkeypatch.setattr(
-        weights, "_open", lambda *args: opened.append(args[1]) or open_weights(*args)
-    )
-    for _ in range(2):
-        open_model(folder, dtype="bf16")
-        assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
-    assert opened == ["fp32", "bf16", "bf16"]
-    tiny_models.language_model(folder, scale=0.03)
-    open_model(folder, dtype="bf16")
-    assert opened[3:] == ["fp32", "bf16"], "other weights"
-
-    settings = tiny_models.local_lm().model_copy(update={"dtype": "bf16"})
-    metric = difference_from_fp32(folder, settings, tiny_models.compute())
-    assert metric == {"nats_from_fp32": pytest.approx(0, abs=TOLERANCE)}
-    in_fp32 = settings.model_copy(update={"dtype": "fp32"})
-    assert difference_from_fp32(folder, in_fp32, tiny_models.compute()) == {}
-
-    monkeypatch.setattr(weights, "has_bf16", lambda device: True)
-    rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
-    chosen = settings.model_copy(update={"dtype": "auto"})
-    open_model(rough, dtype="auto")
-    assert difference_from_fp32(rough, settings, tiny_models.compute())["nats_from_fp32"] > 0.1
-    assert difference_from_fp32(rough, chosen, tiny_models.compute()) == {}, "fp32 is used"
 
 
 def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):

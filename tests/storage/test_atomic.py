@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.storage import disks
 from pipelines.storage.atomic import atomic, is_running, sweep, write_json
 
-LEFT = Path(".longtail/tmp")
+LEFT = Path("data/.longtail/tmp")
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
@@ -22,7 +24,7 @@ def test_a_file_appears_when_it_is_whole():
     """A failed block leaves what was there."""
     with atomic("data/a.json") as temporary:
         temporary.write_text("half")
-        assert not any(Path().glob("data/*")), "half-done work must not lie under data/"
+        assert not any(Path().glob("data/[!.]*")), "half-done work is not beside outputs"
 
     def fail():
         with atomic("data/a.json") as temporary:
@@ -47,7 +49,7 @@ def disk(tmp_path) -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("elsewhere", [None, "data", ".longtail", "data/corpus"])
+@pytest.mark.parametrize("elsewhere", [None, "data", ".longtail"])
 @pytest.mark.parametrize("path", ["data/corpus/wikipedia", "data/code.json", "here.json"])
 def test_a_folder_takes_the_old_ones_place(request, elsewhere, path):
     if elsewhere:
@@ -67,6 +69,19 @@ def test_a_folder_takes_the_old_ones_place(request, elsewhere, path):
         p for p in (*Path("data").rglob("*"), *Path(".longtail").rglob("*")) if "-" in p.name
     ], "left"
     assert {p.name for p in Path().iterdir()} <= {"data", ".longtail", "here.json"}
+
+
+def test_a_part_of_data_on_another_disk_is_refused_in_one_line(disk):
+    Path("data").mkdir()
+    Path("data/corpus").symlink_to(disk)
+    with pytest.raises(OSError, match="cross-device") as error:
+        write_json("data/corpus/a.json", 1)
+    assert re.fullmatch(
+        r"data/\.longtail/tmp/\S+, data/corpus/a\.json: invalid cross-device link; "
+        "put all of data/ on one disk, and all of .longtail/",
+        disks.meaning(error.value),
+    )
+    assert not list(disk.iterdir())
 
 
 def test_all_files_are_on_disk_before_they_take_their_place(monkeypatch):
@@ -104,12 +119,14 @@ def test_what_killed_processes_left_is_swept_away():
     (LEFT / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
     assert not is_running(child.pid)
     assert not Path("data/x").exists()
-    assert len(list(LEFT.iterdir())) == 3
+    assert len(list(LEFT.iterdir())) == 2
+    assert len(list(Path(".longtail/tmp").iterdir())) == 1
     with atomic("data/y") as temporary:
         temporary.write_text("mine")
         sweep()
     assert Path("data/y").read_text() == "mine"
-    assert list(LEFT.iterdir()) == []
+    assert not any(LEFT.iterdir())
+    assert not any(Path(".longtail/tmp").iterdir())
     child.wait()
 
 

@@ -86,10 +86,10 @@ def test_a_file_is_made_once_and_a_failed_one_is_not_kept():
         raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
-        STORE.file("trials", "key", fail)
-    assert not STORE.path("trials", "key").exists()
+        STORE.file("hashes", "key", fail)
+    assert not STORE.path("hashes", "key").exists()
     for text in ("first", "second"):
-        path = STORE.file("trials", "key", lambda path, text=text: path.write_text(text))
+        path = STORE.file("hashes", "key", lambda path, text=text: path.write_text(text))
         assert path.read_text() == "first"
 
 
