@@ -15,6 +15,7 @@ import torch
 from pipelines.errors import LongtailError
 from pipelines.storage import checkpoint
 from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import threads
 
 STAGE = "training"
 STEPS = 8
@@ -22,6 +23,7 @@ STEPS = 8
 
 def train(seed: int = 0) -> bytes:
     """The weights and losses after a training whose steps draw random numbers."""
+    threads.use(1)  # a checkpoint is of so many
     torch.manual_seed(seed)
     model = torch.nn.Linear(4, 4)
     weights = list(model.parameters())
