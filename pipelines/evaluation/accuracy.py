@@ -173,17 +173,14 @@ def _most_frequent(texts: np.ndarray) -> str:
     return str(distinct[counts.argmax()])
 
 
-def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
-    """The positions of the `count` least popular questions, ties by question id.
-
-    The default is LEAST_POPULAR, or the same share of fewer than OF_PUBLISHED questions. If fewer
-    have a known popularity, these are all.
+def least_popular(answers: Answers) -> np.ndarray:
+    """The positions of the LEAST_POPULAR least popular questions, or of the same share of fewer
+    than OF_PUBLISHED questions; ties by question id.
     """
     with_popularity = int(np.isfinite(answers.popularity).sum())
-    if count is None:
-        count = min(LEAST_POPULAR, round(with_popularity * LEAST_POPULAR / OF_PUBLISHED))
+    count = min(LEAST_POPULAR, round(with_popularity * LEAST_POPULAR / OF_PUBLISHED))
     by_popularity = np.argsort(answers.popularity, kind="stable")  # NaN comes last
-    return by_popularity[: min(with_popularity, count)]
+    return by_popularity[:count]
 
 
 def by_relation(answers: Answers) -> list[dict]:

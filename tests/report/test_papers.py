@@ -34,13 +34,13 @@ PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
 REACH = {
     "no: its language model can't be had": 85,
     "no: LSR's teacher can't be had": 11,
-    "no: no table has it": 33,
-    "yes": 28,
+    "no: no table has it": 30,
+    "yes": 31,
 }
 KNOWN = {
     "method": set(METHODS),
     "against": {"closed_book"},
-    "group": set(CATEGORIES.values()),
+    "group": {"least popular", *CATEGORIES.values()},
     "retriever": {"none", "dense", "lsr"},
     "search": set(SEARCHES),
 }
