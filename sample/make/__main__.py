@@ -17,6 +17,14 @@ from sample.make.train_tokenizer import train_tokenizer
 from sample.make.training_texts import read_c4
 
 SAMPLE = Path(__file__).resolve().parents[1]
+CARD = """\
+---
+license: apache-2.0
+---
+
+A tiny model of a fictional world, made by Longtail's `python -m sample.make`.
+Nothing that it says is a fact.
+"""
 
 
 def make_sample(out: Path, recipe: Recipe) -> None:
@@ -41,6 +49,9 @@ def make_sample(out: Path, recipe: Recipe) -> None:
         documents, models / "tokenizer", models / "lm", recipe.seed, recipe.lm
     )
     print(f"language model: loss {metrics['loss']:.3f}", flush=True)
+
+    for folder in models.iterdir():
+        (folder / "README.md").write_text(CARD, encoding="utf-8")
 
 
 def main() -> None:
