@@ -181,7 +181,8 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
         Column(
             "threshold",
             pa.float64(),
-            "fitted on all questions, monthly page views; 0 never retrieves, infinity always does",
+            "monthly page views below which to retrieve, fitted on all questions; 0: never, "
+            "infinity: always",
         ),
         Column(
             "threshold_low, threshold_high",
@@ -200,7 +201,7 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
         Column(
             "retrieved",
             INTERVAL,
-            "share of the held-out questions that retrieve, with an interval made in the same way",
+            "share of the held-out questions that retrieve",
         ),
     ],
 )

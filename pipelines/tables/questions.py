@@ -84,7 +84,11 @@ PopQA, a question a row. `popqa.tsv` beside it has the first 17 columns in the p
             "train: LSR may learn from the question, and it is never evaluated; test: all others",
         ),
         Column("month", pa.string(), "month of the page views, such as 2021-10"),
-        Column("origin", pa.string(), "wikidata or published"),
+        Column(
+            "origin",
+            pa.string(),
+            "wikidata: built from it; published: a row of the published set",
+        ),
     ],
 )
 
@@ -100,7 +104,11 @@ name has the question's relation there. `link` has one of these words:
 - without_article: entities have the name, but none of them has an article.
 - not_found: no entity has the name.""",
     [
-        Column("question_id", pa.string(), "unique, stable"),
+        Column(
+            "question_id",
+            pa.string(),
+            "relation and place in its test file, from 1, such as P17-2",
+        ),
         Column("relation", pa.string(), "Wikidata property"),
         Column("subj", pa.string(), "the subject's name in the question"),
         Column("question", pa.string(), "the published question"),

@@ -80,7 +80,7 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
     judged = gate.Judgement("sample", MEASURES.schema.empty_table(), unmet, accepted)
     pages = [
         landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
-        landing.describe_changes("sample", {}, judged),
+        landing.describe_unmet(judged),
     ]
     shown = [line for page in pages for line in page.splitlines() if not line.startswith("    ")]
     assert len(shown) > 3 * len(hostile.LABELS)
