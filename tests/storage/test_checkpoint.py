@@ -89,8 +89,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(workplace, root, mon
         assert train(1) == whole[1]
         assert "goes on" not in capsys.readouterr().out
     assert train() == whole[0]
-    assert capsys.readouterr().out == f"{STAGE}: goes on from step 5
-"
+    assert capsys.readouterr().out == f"{STAGE}: goes on from step 5\n"
     assert not stage_folder(STAGE).exists()
 
 
