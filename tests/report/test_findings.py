@@ -66,7 +66,7 @@ def test_every_claim_has_a_finding_of_every_method(made):
     assert {
         "memory-popqa-davinci-closed_book",
         "tail-popqa-davinci-dense",
-        "benchmark-nq-replug_lsr",
+        "without-popqa-replug_lsr",
     } <= {*by_id}
 
 

@@ -197,7 +197,12 @@ KINDS = {  # a kind of run: the sections of its pages, its findings, its setting
     "WIKIPEDIA_AND_POPQA": (
         ["accuracy", "effect", "adaptive", "provenance"],
         ["popularity", "recall", "costs"],
-        {"memory-popqa-closed_book", "genread-popqa-genread", "ensemble-popqa-replug"}
+        {
+            "memory-popqa-closed_book",
+            "genread-popqa-genread",
+            "ensemble-popqa-replug",
+            "without-popqa-replug",
+        }
         | {
             f"{claim}-popqa-{method}"
             for claim in BY_POPULARITY

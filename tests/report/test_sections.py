@@ -1,4 +1,4 @@
-"""Sections of the report: benchmarks, language modelling, and what was run."""
+"""Sections of the report: language modelling, and what was run."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
