@@ -33,7 +33,6 @@ Layout = StrEnum("Layout", ["flashrag", "lm-eval"])  # type: ignore[misc]
 DEFAULT_LAYOUT = Layout("flashrag")
 TEXT_LINES = 4  # of a document's text that the terminal shows
 WIDTHS = (30, 100)  # least and most characters of a line
-TITLE_CHARACTERS = 40  # of a document that a text owes something to
 OBJECTS = 1_000_000  # that loading transformers makes; all of them stay
 
 
@@ -133,9 +132,6 @@ def ask(
     subject: Annotated[
         str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
     ] = None,
-    attribute: Annotated[
-        str | None, typer.Option(help="A scored text's id: what it owes to documents.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question, and say why.
@@ -144,13 +140,6 @@ def ask(
     it prompts for questions until Ctrl-D, or reads them from a pipe, one a line. The model stays
     open.
     """
-    if attribute:
-        if not retriever:
-            retriever = _best_retriever(params_file.load_params())
-        for line in attribute_text(attribute, retriever):
-            terminal.show(line)
-        return
-
     from pipelines.adaptive.ask import Settings
 
     _check_subject(subject, question)
@@ -294,34 +283,6 @@ def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
         text = textwrap.wrap(hit["text"], width - 5, max_lines=TEXT_LINES, placeholder=" …")
         for line in text:
             yield f"{'':5}{line}"
-
-
-def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
-    """Yield lines on what a scored text owes to the model's memory and to each document."""
-    from pipelines.explorer import scored_texts
-    from pipelines.explorer.run import lookup, open_run
-
-    run = open_run()
-    values = {"corpus": "", "retriever": retriever}
-    for corpus in scored_texts.corpora(run):
-        if lookup(scored_texts.table(run, corpus), "query_id", [query_id]):
-            values["corpus"] = corpus
-            break
-    settings = scored_texts.Texts.parse(run, values)
-    text = scored_texts.read_scored_text(run, settings, query_id)
-
-    yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"
-    yield f"{'bits':>8} {'saved':>8} {'memory':>8}  token"
-    for token in text["tokens"]:
-        memory = 100 * token.memory
-        yield f"{token.bits:8.2f} {token.saved:+8.2f} {memory:6.1f} %  {token.text!r}"
-
-    yield f"{100 * text['memory']:6.1f} %  memory"
-    for document in text["documents"]:
-        title = " ".join((document["title"] or document["text"]).split())
-        name = f"document {document['rank']}, {document['id']}"
-        beginning = words.beginning(title, TITLE_CHARACTERS)
-        yield f"{100 * document['share']:6.1f} %  {name}: {beginning}"
 
 
 def _best_retriever(params: Any) -> str:

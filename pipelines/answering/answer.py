@@ -19,7 +19,6 @@ from pipelines import catalogue, draws, methods
 from pipelines.answering import (
     answer_letters,
     given_passages,
-    latency,
     passages,
     prediction_rows,
     prompts,
@@ -121,12 +120,12 @@ class Setup:
 
 def answer(
     questions: pa.Table, setup: Setup, demonstrations: pa.Table | None = None
-) -> tuple[pa.Table, latency.Taken]:
+) -> tuple[pa.Table, float]:
     """Answers (PREDICTIONS) to the test questions, at most `max_questions`, by question_id.
 
     Questions are drawn by hash. A second call goes on from the shards that a first one finished,
-    until `forget_answers` removes them. Also returns how long all shards took, in whichever call.
-    Questions that a server does not answer have null answers (see unanswered.py). Raises
+    until `forget_answers` removes them. Also returns the mean seconds of a question, and of its
+    search. Questions that a server does not answer have null answers (see unanswered.py). Raises
     LongtailError if they are too many.
     """
     questions = questions.sort_by("question_id")
@@ -154,7 +153,7 @@ def answer(
     else:
         ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     steps = timed_shards.Steps(read, ask, rows, PromptBatch.length)
-    table, batches = timed_shards.map_shards(
+    table, seconds = timed_shards.map_shards(
         setup.lm,
         f"answer@{setup.name}",
         setup.key,
@@ -165,7 +164,7 @@ def answer(
         unit="question",
     )
     answers = unanswered.take_reasons(table.sort_by("question_id"))
-    return answers, latency.Taken(batches, lookup.batches)
+    return answers, seconds + lookup.seconds
 
 
 def _draw(questions: pa.Table, pool: prompts.Questions, setup: Setup) -> list[int]:
@@ -327,7 +326,7 @@ def _answer_missing(
                 code=settings.language,
                 max_unanswered=settings.ingest.max_reject_share,
             )
-            table, taken = answer(questions, setup, demonstrations)
+            table, seconds = answer(questions, setup, demonstrations)
             write = partial(parquet.write_parquet, table)
             WorkStore().file(file.parent.name, file.name, write)
             file_name = _file_name(way, settings)
@@ -336,17 +335,8 @@ def _answer_missing(
                 says_why = f"see data/predictions/{dataset}/{lm_name}/{unanswered.FILE}"
                 line = unanswered.describe(reasons, table.num_rows)
                 print(f"{dataset}, {file_name}: {line}; {says_why}", flush=True)
-            latency.write_latency(
-                DATA,
-                dataset,
-                lm_name,
-                file_name,
-                taken,
-                threads=settings.compute.threads,
-                server=lm_settings.http is not None,
-            )
             forget_answers(dataset, lm_name, way, file.name)
-            for name, value in _metrics(table, taken).items():
+            for name, value in _metrics(table, seconds).items():
                 metrics[f"{way}/{name}"] = value
         return metrics | lm.usage
 
@@ -394,7 +384,7 @@ def _key(
     return content_key(used, code, questions, model, *dict.fromkeys(files))
 
 
-def _metrics(table: pa.Table, taken: latency.Taken) -> stage.Metrics:
+def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
     """The means of METRICS over the answers, and the time of a question, where they are known."""
     metrics = {}
     for name, column in METRICS.items():
@@ -403,8 +393,7 @@ def _metrics(table: pa.Table, taken: latency.Taken) -> stage.Metrics:
             metrics[name] = float(values.mean())
     metrics["questions"] = float(table.num_rows)
     metrics["unanswered"] = float(table["correct"].null_count)
-    if taken.is_known:
-        metrics["seconds_per_question"] = taken.seconds_per_question
+    metrics["seconds_per_question"] = seconds
     return metrics
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from pipelines import methods
 from pipelines.answering import prompts, timed_shards
-from pipelines.answering.latency import Batch
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import LanguageModel, Prompt
@@ -303,15 +302,15 @@ class Lookup:
     """The passages of all questions that are asked or shown as demonstrations.
 
     Each question is searched once, because many questions share a demonstration. Finished shards of
-    the search stay under `name` and `key` until the caller forgets them. `batches` says how long
-    each shard took.
+    the search stay under `name` and `key` until the caller forgets them. `seconds` is the mean
+    time of a search.
     """
 
     def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:
         """`texts` are those of the questions, by their positions in the question set."""
         self._questions = np.array(sorted(texts), np.int64)
         self._table: pa.Table | None = None
-        self.batches: list[Batch] = []
+        self.seconds = 0.0
         if source is None:
             return
 
@@ -329,7 +328,7 @@ class Lookup:
             return characters + workers.BYTES_PER_TOKEN * source.max_tokens * len(queries)
 
         steps = timed_shards.Steps(read, source.write or find, rows, length)
-        self._table, self.batches = timed_shards.map_shards(
+        self._table, self.seconds = timed_shards.map_shards(
             source.lm,
             name,
             key,

@@ -1,4 +1,4 @@
-"""Work on questions in shards that are kept, with the seconds that each of them took."""
+"""Work on questions in shards that are kept, with the seconds that a question took."""
 
 import time
 from collections.abc import Callable
@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.answering import latency
-from pipelines.answering.latency import Batch
 from pipelines.storage import parquet
 from pipelines.work import workers
 
@@ -28,11 +26,10 @@ class Steps(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What some work gave, and how long it took on which machine."""
+    """What some work gave, and how long it took."""
 
     result: Any
     seconds: float
-    machine: str
 
 
 def map_shards(
@@ -45,22 +42,19 @@ def map_shards(
     steps: Steps,
     schema: pa.Schema,
     unit: str,
-) -> tuple[pa.Table, list[Batch]]:
-    """The rows of all questions, and what each shard of `at_once` questions took.
+) -> tuple[pa.Table, float]:
+    """The rows of all questions, and the mean seconds of a question.
 
-    A second call goes on from the shards that a first one finished under the same name and key, in
-    whichever run and on which machine.
+    The work is done in shards of `at_once` questions. A second call goes on from the shards that a
+    first one finished under the same name and key, in whichever run and on which machine.
     """
     starts = range(0, n_questions, at_once)
     shards = [slice(start, min(start + at_once, n_questions)) for start in starts]
 
     def write(shard: slice, timed: Timed, path: Path) -> None:
         table = steps.rows(shard, timed.result)
-        measured = {
-            "seconds": str(timed.seconds),
-            "machine": timed.machine,
-        }
-        parquet.write_parquet(table.replace_schema_metadata(measured), path)
+        seconds = {"seconds": str(timed.seconds)}
+        parquet.write_parquet(table.replace_schema_metadata(seconds), path)
 
     work = partial(_time, steps.work)
     sizes = [shard.stop - shard.start for shard in shards]
@@ -68,15 +62,11 @@ def map_shards(
     files = workers.map_texts(model, name, key, shards, shard_steps, sizes=sizes, unit=unit)
 
     tables = [schema.empty_table()]
-    batches = []
+    all_seconds = 0.0
     for file in files:
-        table = parquet.read_parquet(file, schema=schema)
-        measured = parquet.schema_of(file).metadata
-        seconds = float(measured[b"seconds"])
-        machine = measured.get(b"machine", b"").decode()
-        tables.append(table)
-        batches.append(Batch(table.num_rows, seconds, machine))
-    return pa.concat_tables(tables), batches
+        tables.append(parquet.read_parquet(file, schema=schema))
+        all_seconds += float(parquet.schema_of(file).metadata[b"seconds"])
+    return pa.concat_tables(tables), all_seconds / max(1, n_questions)
 
 
 def _time(work: Callable[[Any, Any], Any], model: Any, task: Any) -> Timed:
@@ -87,4 +77,4 @@ def _time(work: Callable[[Any, Any], Any], model: Any, task: Any) -> Timed:
     seconds = ended - started
     if hasattr(model, "took"):
         seconds = model.took(started, ended)
-    return Timed(result, seconds, latency.machine())
+    return Timed(result, seconds)

@@ -1,6 +1,6 @@
 """The section on what answers cost: tokens, prompts and prices."""
 
-from pipelines.pages.section import Axis, Block, Figure, Link, Section
+from pipelines.pages.section import Axis, Block, Figure, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -44,21 +44,9 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    text = (
-        "How much a language model must read decides how long an answer takes and what it costs. "
-        "Seconds are not on this page, because the same inputs must give the same page."
-    )
+    text = "How much a language model must read decides how long an answer takes and what it costs."
 
-    blocks: list[Block] = [*figures_by(figure, "dataset"), text]
-    if tables.settings.lms and tables.answered_sets:
-        seconds = (
-            "Seconds of a question by method, with the machine that they were measured on "
-            "(data/latency/index.html)"
-        )
-
-        blocks.append(Link(seconds, "../latency/index.html"))
-
-    blocks.append(costs)
+    blocks: list[Block] = [*figures_by(figure, "dataset"), text, costs]
     return Section("costs", "What answers cost", blocks, _leads(tables))
 
 

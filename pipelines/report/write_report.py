@@ -8,9 +8,6 @@ from pathlib import Path
 from pipelines.pages import rendering
 from pipelines.pages.section import Figure, Section, Table
 from pipelines.pages.table_texts import figure_csv, to_csv
-from pipelines.params import params_file
-from pipelines.params.param_types import Section as ParamsSection
-from pipelines.params.params import Compute
 from pipelines.report import (
     accuracy_section,
     adaptive_section,
@@ -29,7 +26,6 @@ from pipelines.report import (
     training_section,
 )
 from pipelines.report.findings import findings
-from pipelines.report.latency_page import write_latency
 from pipelines.report.run_summary import headlines
 from pipelines.report.run_tables import Settings, Tables
 from pipelines.storage.atomic import atomic, write_json
@@ -59,12 +55,9 @@ FIRST_PAGE = ("result", "accuracy", "effect", "adaptive", "provenance")
 FIRST_PAGE_WITHOUT_ANSWERS = ("result", "replug", "provenance")
 
 
-def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) -> stage.Metrics:
+def write_report(data: Path, out: Path, settings: Settings) -> stage.Metrics:
     """Write index.html, details.html, figures, tables and findings.json below `out`; return the
     headlines.
-
-    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is
-    made; `workers` is how many stages ran side by side.
     """
     tables = Tables(data, settings)
     sections = shown_sections(tables)
@@ -77,7 +70,6 @@ def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) ->
         for name, html in pages.items():
             (folder / name).write_text(html, encoding="utf-8")
 
-    write_latency(tables, workers)
     return headlines(tables, claims)
 
 
@@ -114,19 +106,9 @@ def _write_blocks(folder: Path, sections: Sequence[Section]) -> None:
                 path.write_text(to_csv(block), encoding="utf-8")
 
 
-class Workers(ParamsSection):
-    """How many stages ran side by side: no param of this stage, as no output in `out` depends on
-    it.
-    """
-
-    compute: Compute
-
-
 def main() -> None:
     def work(settings: Settings) -> stage.Metrics:
-        compute = params_file.load_settings(Workers).compute
-        workers = compute.workers if compute.device == "cpu" else 1
-        return write_report(Path("data"), OUT, settings, workers)
+        return write_report(Path("data"), OUT, settings)
 
     stage.run("report", Settings, work, out=str(OUT / "index.html"), metrics=HEADLINES)
 

@@ -5,12 +5,12 @@ One model serves both sides, or each side has its own, as in DPR.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -319,29 +319,3 @@ def _difference(vectors: list[np.ndarray], exact: list[np.ndarray]) -> float:
         )
         largest.append(float(torch.nan_to_num(1 - cosines, nan=1.0).max()))
     return max(largest)
-
-
-class Vectors:
-    """An encoder with MLflow's interface: predictions are vectors of texts."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-
-    def predict(self, texts: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
-        """Vectors (n, dim) float32 of a data frame's only column.
-
-        These are documents in their template, or with the parameter `queries` queries.
-        """
-        column = texts.iloc[:, 0].tolist()
-        if params and params.get("queries"):
-            return self._encoder.embed_queries(column)
-        return self._encoder.embed(column)
-
-
-def _load_pyfunc(folder: str, settings: Mapping[str, Any]) -> Vectors:
-    """The encoder in a folder, as MLflow loads it by this name.
-
-    `settings` has the values of a section of `retriever`.
-    """
-    compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
-    return Vectors(Encoder.open(Path(folder), params.Retriever(**settings), compute))

@@ -1,9 +1,8 @@
 """Keep the tuned retrievers (REPLUG LSR) in MLflow's model registry.
 
-Each is a version of `longtail-retriever`, and the best so far is the `champion`. Where Longtail is
-installed, `mlflow.pyfunc.load_model("models:/longtail-retriever@champion")` opens it.
+Each is a version of `longtail-retriever`, and the best so far is the `champion`.
 `mlflow.artifacts.download_artifacts` fetches its folder, which sentence-transformers and
-transformers open as well.
+transformers open.
 
 Versions are compared by the figure `lsr.best_by` of the validation queries, by which training keeps
 the best encoder, too. Choosing a model by the test queries would flatter it in the report. Where
@@ -15,12 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pipelines.params.params import BETTER
 from pipelines.storage import dvc_hashes
@@ -30,15 +25,11 @@ REGISTERED = "longtail-retriever"
 ALIAS = "champion"
 DESCRIPTION = f"""Retrievers tuned to a frozen language model by LM-supervised retrieval (LSR).
 
-The best of them by `lsr.best_by` is the `{ALIAS}`. Where Longtail is installed,
-`mlflow.pyfunc.load_model("models:/{REGISTERED}@{ALIAS}")` opens it. `predict(texts)` gives the
-vectors of documents, and `predict(texts, params={{"queries": True}})` those of queries."""
+The best of them by `lsr.best_by` is the `{ALIAS}`.
+`mlflow.artifacts.download_artifacts("models:/{REGISTERED}@{ALIAS}")` gives its folder, which
+sentence-transformers opens."""
 FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics")
-LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
-# Packages that the loader needs. Longtail brings its others.
-PACKAGES = ("longtail", "mlflow", "torch", "transformers", "tokenizers", "safetensors")
-PACKAGES += ("huggingface_hub",)
 # Figures of the validation queries; the file of metrics has each with _before and _after.
 FIGURES = ("recall_at_1", "recall_at_10", "bits_per_byte")
 ORIGIN = ("source", "path", "revision")  # params that say where a model comes from
@@ -78,10 +69,12 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     figures = json.loads(metrics.read_text(encoding="utf-8"))
     tags = {"md5": md5} | _figures(figures) | _origins(name, locked)
     becomes_champion, tags["verdict"] = _verdict(tags, _champion(client, versions))
-    source = _log_model(client, runs[0].info, folder, params[f"retriever.{name}"])
+    run = runs[0].info
+    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
+    source = f"{run.artifact_uri}/{FOLDER.name}"
     description = _describe(client, name, tags, runs[0])
     number = client.create_model_version(
-        REGISTERED, source, runs[0].info.run_id, tags=tags, description=description
+        REGISTERED, source, run.run_id, tags=tags, description=description
     ).version
     if becomes_champion:
         client.set_registered_model_alias(REGISTERED, ALIAS, number)
@@ -175,43 +168,6 @@ def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
 
 def _label(figure: str) -> str:
     return figure.replace("_at_", "@").replace("_", " ")
-
-
-def _log_model(client, run, folder: Path, settings: dict[str, Any]) -> str:
-    """Log an encoder's folder on a run, as a model of MLflow; returns the address.
-
-    `settings` are its entry in the section retriever.
-    """
-    requirements = ""
-    for package in PACKAGES:
-        release, _, _ = installed_version(package).partition("+")  # without torch's +cpu
-        requirements += f"{package}=={release}\n"
-    environment = {"python": platform.python_version(), "dependencies": ["-r requirements.txt"]}
-
-    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
-    texts = {
-        "MLmodel": _mlmodel(settings),
-        "requirements.txt": requirements,
-        "python_env.yaml": yaml.safe_dump(environment),
-    }
-    for file, text in texts.items():
-        client.log_text(run.run_id, text, f"{FOLDER.name}/{file}")
-    return f"{run.artifact_uri}/{FOLDER.name}"
-
-
-def _mlmodel(settings: dict[str, Any]) -> str:
-    """MLflow's file MLmodel for an encoder: texts in, vectors out."""
-    import numpy as np
-    from mlflow import pyfunc
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
-
-    texts = Schema([ColSpec("string")])
-    vectors = Schema([TensorSpec(np.dtype(np.float32), (-1, -1))])
-    as_queries = ParamSchema([ParamSpec("queries", "boolean", False)])
-    model = Model(FOLDER.name, signature=ModelSignature(texts, vectors, as_queries))
-    pyfunc.add_to_model(model, LOADER, model_config=settings, python_env="python_env.yaml")
-    return model.to_yaml()
 
 
 def _describe(client, name: str, tags: dict[str, str], run) -> str:

@@ -5,7 +5,6 @@ takes, in seconds.
 import contextlib
 import itertools
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,7 @@ from completions_server import settings
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
-from pipelines.answering import answer, latency, timed_shards
-from pipelines.answering.latency import Batch, Taken
+from pipelines.answering import answer, timed_shards
 from pipelines.work import workers
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -104,17 +102,14 @@ def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
         setup = answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
         return answer.answer(questions, setup)
 
-    table, taken = answered(EchoingLM(), "whole")
-    assert [batch.questions for batch in taken.answers] == [10, 10, 10]
-    assert sum(batch.questions for batch in taken.searches) > 30, "demonstrations, too"
-    shards = sum(len([*folder.iterdir()]) for folder in Path(".longtail/work").glob("*/*"))
-    assert sum(batch.seconds for part in taken for batch in part) == shards > 6
+    table, seconds = answered(EchoingLM(), "whole")
+    assert 3 / 30 < seconds < 3 / 30 + 1, "three shards of answers, and those of the search"
     assert table.schema.metadata is None, "a table holds no times"
     with pytest.raises(KeyboardInterrupt):
         answered(EchoingLM(fail_after=20), "cut")
     for asked in (10, 0):  # the second finds all shards finished
-        resumed, taken_resumed = answered(lm := EchoingLM(), "cut")
-        assert (len(lm.asked), taken_resumed) == (asked, taken)
+        resumed, seconds_resumed = answered(lm := EchoingLM(), "cut")
+        assert (len(lm.asked), seconds_resumed) == (asked, seconds)
         assert resumed.equals(table, check_metadata=True)
     for key in ("whole", "cut"):
         answer.forget_answers("popqa", "echo", "dense", key)
@@ -165,39 +160,3 @@ def test_sections_of_the_same_weights_answer_in_one_run(stage):
         table = pq.read_table(f"data/predictions/popqa/{name}/closed_book.parquet")
         hashes[name] = table["prompt_hash"].to_pylist()
     assert not set(hashes["tiny"]) & set(hashes["zero"])
-
-
-BATCHES = [
-    Batch(64, 64.0 * seconds, "here") for seconds in range(1, 11)
-]  # 1 to 10 seconds a question
-
-
-def test_times_of_a_question_have_its_share_of_the_search():
-    found = Taken(BATCHES, [Batch(100, 30.0, "here"), Batch(20, 30.0, "here")]).figures()
-    assert (found["questions"], found["search"]) == (640, 0.5)
-    assert found["median"]["value"] == pytest.approx(5.5 + 0.5)
-    assert found["p90"]["value"] == pytest.approx(9.1 + 0.5)
-    assert found["median"]["low"] == 2.5 < found["median"]["value"] < found["median"]["high"] == 9.5
-    assert found["p90"]["high"] == 10.5
-    assert found["batches"][1] == {"questions": 64, "seconds": 128.0}
-
-
-def test_a_small_last_batch_counts_by_question():
-    found = Taken(
-        [Batch(64, 64.0, "the other"), Batch(2, 2.0, "here"), Batch(1, 1.0, "here")]
-    ).figures()
-    assert (found["questions"], found["median"]["value"], found["p90"]["value"]) == (67, 1.0, 1.0)
-    assert found["machine"] == "here and the other"
-
-
-def test_the_file_says_how_and_where(tmp_path):
-    for method, taken in (("dense", Taken(BATCHES)), ("bm25", Taken([]))):
-        latency.write_latency(tmp_path, "popqa", "tiny", method, taken, 4, True)
-    written, empty = (
-        json.loads((tmp_path / f"latency/popqa/tiny/{m}.json").read_text())
-        for m in ("dense", "bm25")
-    )
-    assert (written["threads"], written["server"], written["search"]) == (4, True, 0)
-    assert (empty["questions"], empty["median"]["value"]) == (0, None)
-    assert f", {os.cpu_count()} core" in latency.machine()
-    assert not latency.machine().startswith(",")

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.commands import asking
 from pipelines.errors import LongtailError
 from pipelines.explorer import scored_texts
 from pipelines.explorer.scored_texts import Texts
@@ -69,20 +68,3 @@ def test_texts_that_there_are_not_are_named(scored, answered):
     ):
         with pytest.raises(LongtailError, match=said):
             Texts.parse(run, asked)
-
-
-def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
-    monkeypatch.setattr("pipelines.explorer.run.open_run", lambda: scored)
-    lines = [*asking.attribute_text("q1", "lsr")]
-    assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == [
-        "' Oslo,'",
-        "' they'",
-        "' say'",
-    ]
-    (memory,) = [line for line in lines if line.endswith("  memory")]
-    (document,) = [line for line in lines if "document 1, d0" in line]
-    assert sum(float(line.split()[0]) for line in (memory, document)) == pytest.approx(100, abs=1)
-    with pytest.raises(
-        LongtailError, match=r"no text 'q9' of pile was scored with documents by lsr"
-    ):
-        [*asking.attribute_text("q9", "lsr")]

@@ -1,6 +1,5 @@
 """The report: built from tables, it states their numbers and repeats to the byte."""
 
-import csv
 import json
 import re
 import shutil
@@ -11,7 +10,6 @@ import pytest
 import yaml
 from quick_project import dvc_init
 from report_files import (
-    details_of,
     findings_of,
     leads_of,
     overlong,
@@ -22,13 +20,9 @@ from report_files import (
 )
 from small_results import METHODS, QUESTIONS, SETTINGS
 
-from pipelines.answering import latency
-from pipelines.answering.latency import Batch
 from pipelines.pages import values
 from pipelines.pages.values import label
 from pipelines.report import write_report
-from pipelines.report.latency_page import write_latency
-from pipelines.report.run_tables import Tables
 
 
 def test_the_page_holds_the_computed_numbers(made):
@@ -228,36 +222,11 @@ def test_no_point_has_fewer_than_forty_questions(
 
 
 def test_the_same_tables_give_the_same_bytes(made, data, tmp_path):
-    """Times are on a page of their own."""
-    batches = [Batch(64, 64.0 * seconds, "Some processor, 2 cores") for seconds in range(1, 11)]
-    for method, seconds in (("dense", 120.0), ("closed_book", 0.0)):
-        searches = [Batch(60, seconds, "Some processor, 2 cores")] * bool(seconds)
-        latency.write_latency(
-            data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense"
-        )
-    latency.write_latency(data, "popqa", "tiny", "elsewhere", latency.Taken(batches), 1, False)
     write_report.write_report(data, tmp_path / "report", SETTINGS)
     files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
     assert len(files) > 10
     for file in files:
         assert (tmp_path / "report" / file).read_bytes() == (made[0] / file).read_bytes(), file
-    assert 'href="../latency/index.html"' in details_of(made[0])
-    with (data / "latency/latency.csv").open() as rows:
-        closed, dense = csv.DictReader(rows)
-    assert [closed["answered"], closed["median"], closed["90 % within"]] == [
-        "without retrieval",
-        "5.5",
-        "9.1",
-    ]
-    assert [dense["answered"], dense["median"], dense["of it search"]] == ["dense", "7.5", "2"]
-    assert (dense["machine"], dense["language model runs"]) == (
-        "Some processor, 2 cores",
-        "on a server",
-    )
-    assert "side by side" not in page_of(data / "latency")
-    write_latency(Tables(data, SETTINGS), 2)
-    shared = "Stages ran side by side (compute.workers: 2)"
-    assert shared in page_of(data / "latency")
 
 
 def test_models_corpora_and_sizes_each_have_their_rows(made):
