@@ -69,6 +69,8 @@ HOURS = {
 
 @pytest.mark.parametrize("profile", profiles.names())
 def test_each_profile_has_hours_before_anything_is_fetched(params, root, profile, monkeypatch):
+    """The sample's models lie in the project; other profiles have the sizes of theirs."""
+    monkeypatch.chdir(root)
     monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1.5e11 * threads)
     planned = plan.plan_run(params(profile))
     assert "unknown" not in "\n".join(lines_of(params(profile)))
