@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ import yaml
 from flows import data_branch, dvc_repo, workspace
 from flows.months import MONTH
 from pipelines.errors import LongtailError
+from pipelines.sources import snapshots
+from pipelines.storage.work_store import KEPT
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -57,6 +60,8 @@ class Sweep:
     commits: Commits
     needed: set[HashInfo]  # the files that stay
     places: list[Place]
+    used_since: float  # unix seconds; what later months reuse goes if it was not used since then
+    work_sizes: list[int]  # bytes of each such result
 
 
 @contextmanager
@@ -104,7 +109,9 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
     for place in places:
         _find_unused(place, needed, needed_by_month)
 
-    return Sweep(commits, needed, places)
+    used_since = _end_of(commits.months[0]) if commits.months else 0.0
+    work_sizes = [_size_of_result(path) for path in KEPT.unused(used_since)]
+    return Sweep(commits, needed, places, used_since, work_sizes)
 
 
 def choose_commits(root: Path, n_months: int, git_remotes: Iterable[str] = ()) -> Commits:
@@ -148,6 +155,7 @@ def remove(root: Path, repo: Repo, sweep: Sweep) -> None:
         if place.odb is not repo.cache.local:
             get_index(place.odb).clear()
 
+    KEPT.sweep(sweep.used_since)
     if forgets_months(repo, sweep):
         data_branch.remove_tags(root, [f"data/{month}" for month in sweep.commits.expired])
 
@@ -255,3 +263,14 @@ def _sizes_below(odb: HashFileDB, folder: str) -> dict[str, int]:
     paths = list(odb.fs.find(folder))
     entries = odb.fs.info(paths)
     return {path: entry["size"] for path, entry in zip(paths, entries, strict=True)}
+
+
+def _end_of(month: str) -> float:
+    """When a month was over, in unix seconds; it can't have landed before."""
+    day_after = snapshots.last_day(month) + timedelta(days=1)
+    return datetime.combine(day_after, datetime.min.time(), UTC).timestamp()
+
+
+def _size_of_result(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -27,7 +27,7 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import WorkStore
+from pipelines.storage.work_store import KEPT
 from pipelines.tables.questions import DEMONSTRATIONS, NATURAL_QUESTIONS
 from pipelines.work import executors, workers
 
@@ -109,7 +109,7 @@ def indexed(project, compute) -> dict[str, bytes]:
     docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
     chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
     index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
-    WorkStore().forget("vectors")  # the next workers embed all
+    shutil.rmtree(KEPT.folder)  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 

@@ -56,6 +56,8 @@ def _listing(sweep: "Sweep") -> Iterator[str]:
     for place in sweep.places:
         for kind, sizes in place.sizes.items():
             yield f"{place.name}, {kind}: {_amount(sizes, 'files')}"
+    if sweep.work_sizes:
+        yield f"results for later months: {_amount(sweep.work_sizes, 'results')}"
 
 
 def _amount(sizes: list[int], things: str) -> str:

@@ -1,12 +1,14 @@
 """Checkpoints of trainings, from which a killed training goes on.
 
 A checkpoint has the weights, the optimizer's moments, torch's random state, and the progress so
-far. It is one file of the store of work (storage/work_store.py). Its key stands for all that the
-weights depend on, so that a training with other inputs, params, code or libraries starts anew.
+far. It lies in the store of work (storage/work_store.py) below .longtail/work/<stage>/<key>, as
+saved-<n>. The key stands for all that the weights depend on, so that a training with other inputs,
+params, code or libraries starts anew.
 """
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -15,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import atomic
@@ -27,7 +29,7 @@ LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the 
 
 
 class Checkpoints:
-    """The checkpoints of one training. A new one takes the place of the last one."""
+    """The checkpoints of one training. The last one stays until a new one is complete."""
 
     def __init__(self, stage: str, key: str) -> None:
         """`key` is the `content_key` of the training's inputs, params and code.
@@ -38,7 +40,7 @@ class Checkpoints:
         depends_on = (key, versions, torch.get_num_threads())
         full_key = content_key(depends_on, content_hash(Path(__file__)))
         self._stage = stage
-        self._file = WorkStore().path(stage, full_key)
+        self._folder = WorkStore().path(stage, full_key)
         self._last_save = time.monotonic()
 
     def load(
@@ -48,15 +50,16 @@ class Checkpoints:
 
         Returns the progress that was saved with it, or {} if there is none.
         """
-        if not self._file.exists():
+        saved = self._saved()
+        if not saved:
             return {}
+
+        last = saved[-1]
         try:
-            with safe_open(self._file, "pt") as file:
-                progress = json.loads(file.metadata()["progress"])
-                names = file.keys()
-                tensors = {name: file.get_tensor(name) for name in names}
-        except (OSError, SafetensorError) as error:
-            message = f"{self._file}: damaged ({error}); remove it, to go on without it"
+            progress = json.loads((last / "progress.json").read_text(encoding="utf-8"))
+            tensors = load_file(last / "state.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            message = f"{last}: damaged ({error}); remove it, to go on without it"
             raise LongtailError(message) from None
 
         torch.set_rng_state(tensors.pop("random"))
@@ -93,9 +96,18 @@ class Checkpoints:
             for name, value in optimizer.state.get(weight, {}).items():
                 tensors[f"{i}.{name}"] = value.contiguous()
 
-        with atomic(self._file) as temporary:
-            save_file(tensors, temporary, {"progress": json.dumps(progress)})
+        earlier = self._saved()
+        number = int(earlier[-1].name[-8:]) + 1 if earlier else 0
+        with atomic(self._folder / f"saved-{number:08d}") as folder:
+            folder.mkdir()
+            save_file(tensors, folder / "state.safetensors")
+            (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+        for checkpoint in earlier:
+            shutil.rmtree(checkpoint)
         self._last_save = time.monotonic()
+
+    def _saved(self) -> list[Path]:
+        return sorted(self._folder.glob("saved-*"))
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:

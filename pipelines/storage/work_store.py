@@ -2,8 +2,9 @@
 
 The store is the folder .longtail/work/<work>/<key>. A work is what a stage does under one name, as
 "popularity". The key stands for the content that its result depends on: settings, code and input
-files (`content_key`). With other content the key is another, and the work is done anew. What later
-months reuse lies there too. What no run uses for UNUSED_SECONDS is removed.
+files (`content_key`). With other content the key is another, and the work is done anew.
+
+KEPT is the same for results that later months reuse, in the folder .longtail/kept.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ LARGE_BYTES = 64 << 20  # from this size on, the hash of a file or folder is kep
 # A file that changed just now may change once more within the same tick of the file system's clock.
 SECONDS_AT_REST = 2.0
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
-UNUSED_SECONDS = 100 * 86_400  # after which a stage's start sweeps away what no run has used
+UNUSED_SECONDS = 60 * 86_400  # after which a stage's start sweeps away what no run has used
 
 
 def content_key(settings: Any, code: str, *files: Path) -> str:
@@ -221,12 +222,19 @@ class WorkStore:
         with suppress(OSError):  # other keys are there
             folder.rmdir()
 
-    def sweep(self, since: float) -> None:
-        """Remove what no run has used since then (unix seconds)."""
-        for path in self.folder.glob("*/*"):
+    def unused(self, since: float) -> list[Path]:
+        """The files and folders that no run has used since then (unix seconds)."""
+        paths = []
+        for path in sorted(self.folder.glob("*/*")):
             with suppress(FileNotFoundError):  # another process removed it
                 if path.stat().st_mtime < since:
-                    self.forget(path.parent.name, path.name)
+                    paths.append(path)
+        return paths
+
+    def sweep(self, since: float) -> None:
+        """Remove what no run has used since then (unix seconds)."""
+        for path in self.unused(since):
+            self.forget(path.parent.name, path.name)
 
     def _begin(self, work: str, key: str) -> tuple[Path, set[str]]:
         """The folder of a work's parts, and the names of the finished ones.
@@ -237,6 +245,10 @@ class WorkStore:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)  # it is in use, and `sweep` leaves it
         return folder, {path.name for path in folder.iterdir()}
+
+
+# Results that later months reuse, until `longtail sweep` removes what no kept month needs.
+KEPT = WorkStore(SCRATCH / "kept")
 
 
 def in_parallel(

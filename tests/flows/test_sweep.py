@@ -14,6 +14,7 @@ from quick_project import dvc_init, git
 from flows import data_branch, profiles, sweep
 from flows.commands import sweeping
 from pipelines.errors import LongtailError
+from pipelines.storage.work_store import KEPT
 
 DVC_YAML = """
 stages:
@@ -132,12 +133,19 @@ def test_it_lists_then_removes_what_no_kept_commit_needs(project, capsys):
 
 
 def test_without_remote_only_what_is_here_is_swept(project, capsys):
+    """A result for later months was not used since the oldest kept month was over, on 1 April."""
     remote = project.parent / "remote"
     before = files_below(remote)
+    for name, seconds in (("before", -1), ("after", 1)):
+        path = KEPT.file("vectors", name, Path.touch)
+        os.utime(path, times=(1743465600 + seconds,) * 2)
 
     sweeping.sweep(months=1, yes=True)
     said = capsys.readouterr().out
+    assert "results for later months: 1 results, 0.0 MB" in said
     assert "tags that stay, as the remote may have" in said
+    assert not KEPT.path("vectors", "before").exists()
+    assert KEPT.path("vectors", "after").exists()
     assert files_below(remote) == before
     cache = project / ".dvc/cache/files"
     assert len(files_below(cache)) == len(files_below(remote / "files")) - 4

@@ -2,7 +2,6 @@
 starts anew.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lsr_training import change, remove_training, steps_from_now, watched, written
-from safetensors import safe_open
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
@@ -39,16 +37,15 @@ def test_an_interrupted_round_ends_with_the_same_bytes(project, monkeypatch):
                 train_lsr.train_retriever(project.params, "dense")
     assert not TUNED.exists()
     folder = Path(".longtail/work/train_lsr@dense")
-    (saved,) = [path for path in folder.iterdir() if path.is_file()]
-    with safe_open(saved, "pt") as file:
-        assert json.loads(file.metadata()["progress"])["step"] == 4
+    (saved,) = folder.glob("*/saved-*")
+    assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
     steps = steps_from_now(monkeypatch)
     assert train_lsr.train_retriever(project.params, "dense")["kept_step"] in (0, 3, 6)
     assert steps == [4, 5]
     assert written() == whole
     assert not folder.exists()
-    assert {path.name for path in folder.parent.iterdir()} == {"vectors"}
+    assert not list(Path(".longtail/work").iterdir())
 
 
 def test_training_embeds_documents_as_the_index_does(project):
