@@ -91,7 +91,7 @@ def with_setups(**setups) -> Papers:
 
 def test_a_number_in_the_papers_set_up_gets_a_verdict(run):
     opened = run()
-    setups = with_setups(shots={"answer.n_shots": [0, 15]}, size={"chunk.tokens": 64})
+    setups = with_setups(shots={"answer.n_shots": [0, 15]}, size={"chunk.tokens": 128})
     published = replace(PRINTED, lm=["gpt2-small", "gpt2"], setup=["shots", "size"])
     (row,) = opened.tables.rows(
         "accuracy", "dataset = 'popqa' AND method = 'closed_book' AND lm = 'tiny'"

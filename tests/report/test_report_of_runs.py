@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import small_results
-import yaml
 from report_files import (
     details_of,
     findings_of,
@@ -154,21 +153,6 @@ def test_questions_of_unknown_popularity_are_counted(richer):
 
 def test_examples_show_what_was_retrieved(richer):
     assert "It is &lt;i&gt;Answer 7&lt;/i&gt;, not answer 70." in page_of(richer)
-
-
-@pytest.mark.parametrize(("device", "side_by_side"), [("cpu", 3), ("cuda", 1)])
-def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, device, side_by_side):
-    values = yaml.safe_load((root / "params.yaml").read_text())
-    values["compute"] |= {"device": device, "workers": 3}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    monkeypatch.chdir(tmp_path)
-    handed = []
-    monkeypatch.setattr(
-        write_report, "write_report", lambda data, out, params, workers: handed.append(workers)
-    )
-    monkeypatch.setattr(write_report.stage, "run", lambda name, settings, work, **outs: work(None))
-    write_report.main()
-    assert handed == [side_by_side]
 
 
 def test_missing_parts_are_named(tmp_path, monkeypatch):
