@@ -54,7 +54,7 @@ SETTINGS = SimpleNamespace(
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),
     lm={
-        name: tiny_models.local_lm().model_copy(update={"n_shots": n})
+        name: tiny_models.local_lm(path=f"/home/someone/{name}-llama", n_shots=n)
         for name, n in (("tiny", None), ("big", 15))
     },
     answer=params.Answer(

@@ -123,7 +123,7 @@ def test_german_questions_are_judged_in_german(built, tmp_path, monkeypatch):
         0,
         "k",
         None,
-        language.read_language("de"),
+        "de",
     )
     answered = answer.answer(questions, setup)[0].to_pylist()
     assert len(answered) == 40

@@ -97,6 +97,7 @@ def test_the_introduction_says_what_is_fictional(
         assert says in box
     assert "/home/someone" not in whole
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
+    assert settings["their weights"] == "tiny tiny-llama, big big-llama"
     assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
 
 

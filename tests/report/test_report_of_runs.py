@@ -108,10 +108,7 @@ def test_a_second_retriever_is_in_every_table_under_its_name(richer):
         "dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; "
     )
     assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
-    assert (
-        settings["their weights"]
-        == "tiny davinci-002, on a server, big a small model trained in this run"
-    )
+    assert settings["their weights"] == "tiny davinci-002, on a server, big big-llama"
 
 
 def test_imported_models_stand_beside_the_main_one(richer):
