@@ -89,8 +89,13 @@ def made(tmp_path_factory):
     return home / "data/analyses", metrics
 
 
+def on_popqa(folder: Path, name: str) -> list[dict]:
+    """The rows of a table that are about PopQA."""
+    return [row for row in tables.read_analyses(folder, name) if row["dataset"] == "popqa"]
+
+
 def test_every_model_and_method_has_its_rows(made):
-    rows = tables.read_analyses(made[0], "accuracy")
+    rows = on_popqa(made[0], "accuracy")
     methods = {
         "tiny": ["closed_book", "dense", "genread"],
         "big": ["closed_book"],
@@ -206,7 +211,7 @@ def test_gains_are_over_a_models_own_closed_book_answers(made):
     assert metrics["popqa.tiny.dense.substring"] == metrics["popqa.tiny.dense.word"] == 0.5
     assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
     gains = {}
-    for row in tables.read_analyses(folder, "comparisons"):
+    for row in on_popqa(folder, "comparisons"):
         if row["lm"] == row["against_lm"] and row["against"] == "closed_book":
             gains[row["lm"], row["method"]] = row["gain"].value
     assert set(gains) == {("tiny", "dense"), ("tiny", "genread"), ("davinci", "dense")}

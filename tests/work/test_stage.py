@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section
@@ -98,21 +97,6 @@ def test_the_number_of_threads_is_the_params_one_or_one(root):
         command = [sys.executable, "-c", THREADS, settings]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
         assert done.stdout.splitlines()[0] == threads
-
-
-def test_a_stage_has_its_own_workers_where_params_say_so():
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    values["compute"]["stages"] = {"chunk": 16}
-    Path("params.yaml").write_text(yaml.safe_dump(values))
-    seen = {}
-    for name in ("chunk@pile", "index@pile-dense"):
-        stage.run(
-            name,
-            WithCompute,
-            lambda params, name=name: seen.update({name: params.compute}) or {},
-            out="x",
-        )
-    assert [compute.workers for compute in seen.values()] == [16, values["compute"]["workers"]]
 
 
 FAULTS = """
