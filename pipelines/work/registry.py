@@ -98,7 +98,7 @@ def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
     tags = {"lm": lsr["lm"], "best_by": lsr["best_by"], "judged_on": judged_on(locked)}
     for model in (f"lm.{lsr['lm']}", f"retriever.{name}"):
         for key in ORIGIN:
-            value = params[model][key]
+            value = params[model].get(key)  # a retriever has no source
             if value is not None:
                 tags[f"{model}.{key}"] = value
     for entry in locked["deps"]:

@@ -78,7 +78,7 @@ def change(values: dict, changes: dict) -> None:
         ("ways", ["closed_book", "dense"], ["thresholds.pairs", "genread", "should be among ways"]),
         ("parts.datastore", None, ["parts", "datastore"]),
         ("parts.knowledge", [], ["parts", "knowledge", "wikidata"]),
-        ("parts.answered", ["nq"], ["parts.answered", "nq"]),
+        ("parts.answered", ["wikitext"], ["parts.answered", "wikitext"]),
         ("retrievers", [], ["retrievers", "parts.corpora", "at least one"]),
         ("retrievers", ["bert"], ["retrievers", "names", "dense"]),
         ("retriever.lsr", {}, ["retriever.lsr", "not lsr"]),
