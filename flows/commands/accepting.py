@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines.check import acceptances, expectations
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
@@ -21,6 +20,8 @@ def accept(
     The month is that of params.yaml. conf/accepted.yaml keeps the reason, and the next `longtail
     run` lets the month through.
     """
+    from pipelines.check import acceptances, expectations
+
     known = expectations.read_expectations()
     unknown = [name for name in names if name not in known]
     if unknown:
