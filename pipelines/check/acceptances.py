@@ -6,7 +6,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field, TypeAdapter
 
-from pipelines.check.expectations import read_entries
+from pipelines.check.entries import read_entries
 from pipelines.params.param_types import Month, Section
 from pipelines.storage.atomic import atomic
 

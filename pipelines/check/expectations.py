@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import duckdb
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from pipelines import catalogue
-from pipelines.errors import LongtailError
+from pipelines.check.entries import parse_entries, read_entries
 from pipelines.params.param_types import Section, Share
 from pipelines.storage import database
 
@@ -148,31 +147,7 @@ def read_expectations(path: Path = FILE) -> dict[str, Expectation]:
         table = f"questions/{dataset}/{dataset}.parquet"
         for name, entry in catalogue.DATASETS[dataset].expectations.items():
             own[f"{dataset}-{name}"] = {"table": table, **entry}
-    return expectations | _parse(own, EXPECTATIONS, catalogue.FILE)
-
-
-def read_entries(path: Path, entries: TypeAdapter) -> Any:
-    """The entries of a YAML file; None where there is no file, or nothing in it.
-
-    Raises LongtailError with one line that says what is wrong in the file.
-    """
-    if not path.is_file():
-        return None
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-    return values and _parse(values, entries, path)
-
-
-def _parse(values: Any, entries: TypeAdapter, path: Path) -> Any:
-    try:
-        return entries.validate_python(values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(str(name) for name in fault["loc"])
-        problem = fault["msg"].replace("Value error, ", "")
-        raise LongtailError(f"{path}: {key}: {problem}") from None
+    return expectations | parse_entries(own, EXPECTATIONS, catalogue.FILE)
 
 
 def _of_each_set(expectations: Mapping[str, Expectation]) -> dict[str, Expectation]:
