@@ -163,12 +163,14 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
 
 def _settings_of_answers(settings: Settings) -> Iterator[tuple[str, Any]]:
     most: dict[str, int] = {}
-    shots: dict[str, int] = {}
-    for dataset in settings.parts.answered:
-        for name in settings.lms:
+    shots: dict[str, Any] = {}
+    for name in settings.lms:
+        shots_of_sets: dict[str, int] = {}
+        for dataset in settings.parts.answered:
             answer = settings.answer.of(dataset, settings.lm[name])
             most[label(dataset)] = answer.max_questions
-            shots[f"{name} on {label(dataset)}"] = answer.n_shots
+            shots_of_sets[label(dataset)] = answer.n_shots
+        shots[name] = _each(shots_of_sets)
     yield "questions asked of each set, at most (answer.max_questions)", _each(most)
     yield "demonstrations in a question's prompt", _each(shots)
     if settings.parts.corpora:
