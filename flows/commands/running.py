@@ -143,9 +143,9 @@ def plan(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate a run's hours, the disk space of its embeddings, and its cost on servers.
+    """Estimate a run's hours, disk space and cost on servers.
 
-    The hours are those of this machine, or of an H200 where a run is for a GPU and this machine
+    The disk space is that of embeddings. The hours are those of this machine, or of an H200 where a run is for a GPU and this machine
     has none. With --profile it plans for a profile, and params.yaml stays as it is.
     """
     import yaml

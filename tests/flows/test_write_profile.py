@@ -106,7 +106,8 @@ def test_a_folder_with_everything_runs_everything(checkout):
     write_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    chosen = {"tuned": ["encoder"]}
+    sets = ["popqa", "entityquestions", "mmlu", "nq", "triviaqa"]
+    chosen = {"tuned": ["encoder"], "question_sets": sets, "answered": sets}
     assert (params.retrievers, params.parts) == (
         ["encoder"],
         sample.parts.model_copy(update=chosen),
@@ -137,10 +138,7 @@ def test_questions_passages_and_models_are_enough(checkout):
     assert (params.lms, params.lm["gpt2"].path) == (["gpt2"], str(checkout / "gpt2"))
     retriever = params.retriever[params.retrievers[0]]
     assert retriever.path == str(checkout / "encoder")
-    assert (params.tokenizer.source, params.tokenizer.path) == (
-        "pretrained",
-        str(checkout / "gpt2"),
-    )
+    assert params.tokenizer.path == str(checkout / "gpt2")
     parts = params.parts
     assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == (
         ["popqa"],
@@ -173,7 +171,7 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     }  # no dump is copied that nothing reads
     assert "not used: wikidata: triples need c4 too" in said
     assert (
-        "an encoder (Hugging Face's layout). A small one is"
+        "an encoder (Hugging Face's layout). The sample's small one"
         in Path("conf/profile/data.yaml").read_text()
     )
     write(checkout, FILES["c4"])
@@ -396,7 +394,6 @@ def test_an_empty_folder_is_refused(checkout):
     (checkout / ".hidden").write_text("id\ttext\ttitle\n")
     with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json"):
         write_profile.init(checkout, None)
-    write(checkout, FILES["nq"])
     gpt(checkout / "gpt2")
     with pytest.raises(LongtailError, match="nothing in it that a run can be made of"):
         write_profile.init(checkout, None)
