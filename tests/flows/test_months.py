@@ -33,7 +33,7 @@ def dumps(root, wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
     add(played, "2026-07")
     values = yaml.safe_load(profiles.compose("smoke", root)) | {"contact": "someone@example.org"}
     values["fetch"] |= {"source": "wikimedia", "files": played.addresses("2026-07")}
-    values["popularity"]["month"] = "2026-07"
+    values["popularity"] |= {"month": "2026-07", "months": 1}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     return played
 
