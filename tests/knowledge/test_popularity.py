@@ -20,7 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.knowledge.popularity import ANSWERS, count_views
 from pipelines.params.params import Popularity
 from pipelines.sources import bz2_blocks, pageviews
-from pipelines.sources.rejects import SCHEMA as REJECTS
+from pipelines.tables.corpora import REJECTS
 
 FACTS = {  # title -> views by people and by spiders
     "Ada Lovelace": (17, 3),
