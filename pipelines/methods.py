@@ -26,7 +26,6 @@ METHODS = (
     "dense",
     "lsr",
     "hybrid",
-    "reranked",
     "genread",
     "replug",
     "replug_lsr",
@@ -34,12 +33,11 @@ METHODS = (
 )
 # what a method is whose name does not tell: imported ones have any name
 KINDS = ("closed_book", "retrieval", "other")
-INDEXES = {  # kind of method -> what is searched; hybrid and reranked have no index of their own
+INDEXES = {  # kind of method -> what is searched; hybrid has no index of its own
     "bm25": "bm25",
     "dense": "dense",
     "lsr": "lsr",
     "hybrid": "hybrid",
-    "reranked": "reranked",
     "replug": "dense",
     "replug_lsr": "lsr",
 }
@@ -47,13 +45,12 @@ ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's 
 ENSEMBLES = ("replug", "replug_lsr", "replug_given")
 # kind of index -> its encoders, below data/
 MODELS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}
-RERANKER = Path("models/reranker/cross-encoder")  # below data/
 # no names of retrievers: else replug_lsr and dense_below_bm25 had two meanings
 RESERVED = ("lsr", "below", "random", "bm25", "given")
 NAME = "[a-z0-9]+(?:-[a-z0-9]+)*"
 RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$){NAME}"
 _NAMES = re.compile(
-    rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})"
+    rf"(dense|lsr|hybrid|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})"
 )
 SIMILARITIES = {"cosine": "cosine", "dot": "dot product"}  # of encoders, in words
 
@@ -134,11 +131,8 @@ class Method:
     @property
     def indexes(self) -> list[Method]:
         """The indexes that its passages come from: two for a hybrid, none for a method without."""
-        dense = Method("dense", self.retriever)
         if self.kind == "hybrid":
-            return [Method("bm25"), dense]
-        if self.kind == "reranked":
-            return [dense]
+            return [Method("bm25"), Method("dense", self.retriever)]
         if self.kind in INDEXES:
             return [Method(INDEXES[self.kind], self.retriever)]
         return []
@@ -209,7 +203,6 @@ def measure(name: str, retrievers: Sequence[str], sections: Mapping[str, HasSimi
     fixed = {
         "bm25": "BM25's score",
         "hybrid": "fusion of ranks",
-        "reranked": "cross-encoder's score",
     }
     if method.kind in fixed:
         return fixed[method.kind]

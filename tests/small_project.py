@@ -29,7 +29,6 @@ SECTIONS = (
     "lms",
     "retriever",
     "retrievers",
-    "reranker",
     "parts",
     "index",
     "lsr",

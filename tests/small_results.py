@@ -50,7 +50,6 @@ SETTINGS = SimpleNamespace(
         "e5-base": tiny_models.retriever(path="intfloat/e5-base", revision="0" * 40, pooling="cls"),
     },
     retrievers=["dense"],
-    reranker=None,
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),
     lm={

@@ -87,9 +87,7 @@ def test_params_that_stages_follow_are_there():
     """
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for stage in STAGES:
-        for key in (
-            key for key in followed(stage)[0] if "${" not in key and not key.startswith("reranker.")
-        ):
+        for key in (key for key in followed(stage)[0] if "${" not in key):
             found = values
             for part in key.split("."):
                 assert part in found, f"{stage} follows {key}"
@@ -170,16 +168,9 @@ def test_each_retriever_has_its_stages(stages_of):
     alone = stages_of()
     both = {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
     two = ["dense", "e5"]
-    parts = values["parts"] | {"tuned": two, "rerankers": ["cross-encoder"]}
-    both["ways"] = ["closed_book", "dense", "dense_e5", "lsr_e5", "reranked"]
+    parts = values["parts"] | {"tuned": two}
+    both["ways"] = ["closed_book", "dense", "dense_e5", "lsr_e5"]
     both["thresholds"] = values["thresholds"] | {"pairs": []}
-    both["reranker"] = {
-        "path": "x",
-        "revision": None,
-        "max_tokens": 1,
-        "batch_tokens": 1,
-        "candidates": 1,
-    }
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
     def read(stage: str) -> set[str]:
@@ -198,9 +189,6 @@ def test_each_retriever_has_its_stages(stages_of):
             "answer@popqa-tiny"
         )
         assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
-    for reader in ("answer@popqa-tiny", "evaluate_retrieval@retrieval"):
-        assert "base_reranker@cross-encoder" in stages[reader].needs
-    assert not [name for name in alone if "rerank" in name]
     turned = stages_of(
         retrievers=["e5", "dense"], parts=parts, **both | {"ways": ["dense", "dense_dense", "lsr"]}
     )

@@ -15,10 +15,8 @@ from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.methods import Method
-from pipelines.params.params import Reranker
 from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import fuse, matching
 from pipelines.scoring import candidates
 from pipelines.scoring.logprobs import read_language_modelling
@@ -47,7 +45,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
 
 def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:
     index = Method.parse(name, params.retrievers)
-    return retriever.open_index(index, "wikipedia", params, reranker=params.reranker)
+    return retriever.open_index(index, "wikipedia", params)
 
 
 def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
@@ -60,7 +58,7 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
 def test_a_name_says_kind_and_retriever():
     """One of nothing is refused, and kinds have an order."""
     names = ["contriever", "e5-base-v2"]
-    kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid", "reranked")
+    kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid")
     expected = {kind: (kind, "contriever") for kind in kinds} | {
         kind: (kind, "") for kind in ("closed_book", "bm25")
     }
@@ -174,51 +172,6 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
         ]
     assert expected["hybrid"].tolist() != expected["hybrid_e5"].tolist()
     assert list(by_recall)[-2:] == ["hybrid", "hybrid_e5"]
-
-
-def test_a_reranker_orders_the_main_retrievers_best(two_retrievers):
-    params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
-    with pytest.raises(LongtailError, match=r"reranked: params\.yaml's section reranker is null"):
-        open_index("reranked", params)
-    settings = Reranker(path="x", revision=None, max_tokens=64, batch_tokens=512, candidates=12)
-    params.reranker, folder = (
-        settings,
-        tiny_models.cross_encoder(Path("data/models/reranker/cross-encoder")),
-    )
-    params.ways = [*params.ways, "reranked"]
-    params.retrievers = ["e5", "dense"]
-    cross_encoder, template = (
-        CrossEncoder(folder, settings, params.compute),
-        params.retriever["e5"].document,
-    )
-    candidates, _ = open_index("dense_e5", params).search(QUERIES, 12)
-    expected, scores = rerank(cross_encoder, QUERIES, docs, candidates, template)
-    positions, of_index = open_index("reranked", params).search(QUERIES, 5)
-    assert positions.tolist() == expected[:, :5].tolist()
-    assert of_index.tolist() == scores[:, :5].tolist()
-    assert positions.tolist() != candidates[:, :5].tolist()
-    by_recall = recall.search_exactly(docs, Path("bm25"), QUERIES, params)
-    of_all = np.array(nearest(params, "dense_e5", "wikipedia", QUERIES, 12))
-    assert (
-        by_recall["reranked"].tolist()
-        == rerank(cross_encoder, QUERIES, docs, of_all, template)[0][:, :10].tolist()
-    )
-    assert list(by_recall)[-1] == "reranked"
-    found, ids = (
-        passages.open_source("reranked", None, params, Path("data")),
-        pq.read_table(docs)["id"].to_pylist(),
-    )
-    assert [row[0] for row in found.find(QUERIES)["doc_ids"].to_pylist()] == [
-        ids[row[0]] for row in expected
-    ]
-    read = [
-        "index/dense/e5/wikipedia/meta.json",
-        "models/reranker/cross-encoder",
-        "corpus/wikipedia/docs.parquet",
-    ]
-    assert passages.inputs("reranked", params, Path("data")) == [
-        Path("data", path) for path in read
-    ]
 
 
 def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers, capsys):

@@ -11,7 +11,6 @@ import torch
 from tokenizers import ByteLevelBPETokenizer, processors
 from transformers import (
     BertConfig,
-    BertForSequenceClassification,
     BertModel,
     DPRConfig,
     LlamaConfig,
@@ -116,19 +115,6 @@ def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32)
         seed,
         **shape,
     )
-
-
-def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float = 0.3) -> Path:
-    """A BERT that reads <s> query </s> document </s>, as published ones read [CLS] and [SEP]."""
-    own = tokenizer(bos=False)
-    special = {
-        "single": "<s> $A </s>",
-        "pair": "<s> $A </s> $B:1 </s>:1",
-        "special_tokens": [("<s>", 0), ("</s>", 1)],
-    }
-    own.backend_tokenizer.post_processor = processors.TemplateProcessing(**special)
-    shape = ENCODER | {"initializer_range": spread, "num_labels": labels}
-    return save(folder, BertForSequenceClassification, BertConfig, own, seed, **shape)
 
 
 def dpr(folder: Path, kind: type[PreTrainedModel], seed: int) -> Path:

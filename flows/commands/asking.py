@@ -236,7 +236,7 @@ def open_corpus(corpus: str, retriever: str, k: int) -> "Search":
             raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
 
     settings = params_file.settings_of(params, RetrievalSettings)
-    index = open_index(method, corpus, settings, reranker=params.reranker)
+    index = open_index(method, corpus, settings)
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
 
     def find(texts: Sequence[str]) -> list[list[dict[str, Any]]]:
@@ -260,7 +260,7 @@ def index_of(retriever: str, retrievers: list[str]) -> Method:
     """The index of a name. Raises LongtailError for a name of no index."""
     kind = Method.of_name(retriever).kind
     if methods.INDEXES.get(kind) != kind:
-        expected = "expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME"
+        expected = "expected bm25, dense, lsr or hybrid, or as dense_NAME"
         raise LongtailError(f"--retriever {retriever}: {expected}")
     return Method.parse(retriever, retrievers)
 

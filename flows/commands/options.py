@@ -54,8 +54,8 @@ PROFILE = typer.Option(
 )
 RETRIEVER = typer.Option(
     metavar="NAME",
-    help="bm25, dense (untuned), lsr (tuned by LSR; the default if the run has it), hybrid (bm25 "
-    "and dense) or reranked, of the main retriever; of another one dense_NAME, lsr_NAME.",
+    help="bm25, dense (untuned), lsr (tuned by LSR; the default if the run has it), or hybrid "
+    "(bm25 and dense), of the main retriever; of another one dense_NAME, lsr_NAME.",
     autocompletion=searcher_names,
 )
 SUBSET = typer.Option(

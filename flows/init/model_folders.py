@@ -58,7 +58,6 @@ ENCODERS = (
 )
 # How these names end where the files don't say what follows the states.
 UNTRAINED = "Model|ForMaskedLM|ForPreTraining|LMHeadModel"
-CROSS_ENCODER = "ForSequenceClassification"
 PADDED = ("roberta", "xlm-roberta", "mpnet", "camembert")  # two positions are no tokens
 HALF_PRECISION = ("float16", "bfloat16")
 
@@ -136,8 +135,6 @@ def _no_architecture(config: dict[str, Any]) -> LongtailError:
 
 def _no_encoder(architecture: str) -> LongtailError:
     problem = "neither a causal one nor a known encoder of texts"
-    if architecture.endswith(CROSS_ENCODER):
-        problem += "; a cross-encoder is named in the section `reranker`"
     return LongtailError(f"a model of the kind {architecture}, {problem}")
 
 

@@ -372,7 +372,6 @@ def _key(
         "device": settings.compute.device,
         "threads": settings.compute.threads,
         "retriever": settings.retriever.get(method.retriever),
-        "reranker": settings.reranker if method.kind == "reranked" else None,
         "lm": lm_settings.model_copy(update={"batch_tokens": None}),
         "shards": (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }

@@ -57,7 +57,6 @@ class PassageSettings(Section):
     lm: dict[LMName, params.LM]
     retriever: dict[RetrieverName, params.Retriever]
     retrievers: list[RetrieverName]
-    reranker: params.Reranker | None
     parts: params.Parts
     answer: params.Answer
     replug: params.Replug
@@ -109,8 +108,7 @@ def open_source(
         from pipelines.retrieval.retriever import open_index
 
         corpus = settings.parts.datastore
-        reranker = settings.reranker if parsed.kind == "reranked" else None
-        retriever = open_index(parsed, corpus, settings, reranker=reranker, data=data)
+        retriever = open_index(parsed, corpus, settings, data=data)
         docs = _docs(corpus, data)
         return retrieved(retriever, docs, k, template, between=between, clipped=clipped)
     return None
@@ -119,7 +117,7 @@ def open_source(
 def inputs(method: str, settings: PassageSettings, data: Path) -> list[Path]:
     """The files that a method retrieves with: given passages, or what its indexes were made of.
 
-    These are the descriptions of the indexes, a cross-encoder, and last the documents.
+    These are the descriptions of the indexes, and last the documents.
     """
     parsed = Method.parse(method, settings.retrievers)
     if parsed.kind in GIVEN:
@@ -132,8 +130,6 @@ def inputs(method: str, settings: PassageSettings, data: Path) -> list[Path]:
     files = []
     for index in parsed.indexes:
         files.append(methods.index_folder(index, corpus, data) / "meta.json")
-    if parsed.kind == "reranked":
-        files.append(data / methods.RERANKER)
     files.append(_docs(corpus, data))
     return files
 

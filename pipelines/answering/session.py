@@ -58,6 +58,5 @@ class Session:
             return passages.open_source(method, None, settings, data, spoken)
 
         retriever = settings.retriever.get(parsed.retriever)
-        used = (settings.answer, spoken.between_passages, settings.replug)
-        used += (settings.reranker, settings.compute)
+        used = (settings.answer, spoken.between_passages, settings.replug, settings.compute)
         return self.get("passages", open_, parsed, retriever, settings.parts.datastore, *used, data)

@@ -19,7 +19,7 @@ from pipelines import catalogue, intervals, methods, progress
 from pipelines.language import language
 from pipelines.methods import Method
 from pipelines.params.param_types import RetrieverName
-from pipelines.params.params import Index, Ingest, Parts, Reranker
+from pipelines.params.params import Index, Ingest, Parts
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
@@ -46,7 +46,6 @@ class Settings(RetrievalSettings):
     language: str
     ingest: Ingest
     retrievers: list[RetrieverName]
-    reranker: Reranker | None
     index: Index
     parts: Parts
     ways: list[str]
@@ -110,7 +109,7 @@ def _retriever_names(settings: Settings) -> list[str]:
     """The short names of the retrievers that are compared, in their order."""
     indexes = methods.run_indexes(settings.retrievers, settings.parts.tuned)
     names = [index.short_name(settings.retrievers) for index in indexes]
-    return names + methods.of_kinds(settings.ways, "hybrid", "reranked")
+    return names + methods.of_kinds(settings.ways, "hybrid")
 
 
 def _ranks_table(
@@ -184,15 +183,9 @@ def search_exactly(
     `index`."""
     from pipelines.retrieval import bm25_build
     from pipelines.retrieval.bm25 import BM25
-    from pipelines.retrieval.reranker import CrossEncoder, Reranked
 
     retrievers = settings.retrievers
     count = documents.count_documents(docs)
-    depth = DEPTH
-    reranked = methods.of_kinds(settings.ways, "reranked")
-    if reranked:
-        depth = max(DEPTH, settings.reranker.candidates)
-
     spoken = language.read_language(settings.language)
     bm25_build.build(
         docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
@@ -203,7 +196,7 @@ def search_exactly(
         if run_index.kind == "bm25":
             found = BM25(index, docs).search(queries, DEPTH)
         else:
-            found = _search_encoder(docs, run_index, queries, settings, depth)
+            found = _search_encoder(docs, run_index, queries, settings)
         searched[name] = Ranked(*found, count)
 
     for way in methods.of_kinds(settings.ways, "hybrid"):
@@ -214,22 +207,11 @@ def search_exactly(
     best = {}
     for name, retriever in searched.items():
         best[name], _ = retriever.search(queries, most)
-    for way in reranked:
-        folder = Path("data") / methods.RERANKER
-        cross_encoder = CrossEncoder(folder, settings.reranker, settings.compute)
-        template = settings.retriever[retrievers[0]].document
-        n_candidates = max(most, settings.reranker.candidates)
-        retriever = Reranked(searched["dense"], cross_encoder, docs, template, n_candidates)
-        n_pairs = len(queries) * min(n_candidates, count)
-        with progress.whole(way, n_pairs, "pair"):
-            best[way], _ = retriever.search(queries, most)
     return best
 
 
-def _search_encoder(
-    docs: Path, index: Method, queries: list[str], settings: Settings, depth: int
-) -> Found:
-    """Each query's best documents by an encoder, (queries, depth)."""
+def _search_encoder(docs: Path, index: Method, queries: list[str], settings: Settings) -> Found:
+    """Each query's best documents by an encoder, (queries, DEPTH)."""
     from pipelines.retrieval.encoder import Encoder
 
     name = index.short_name(settings.retrievers)
@@ -242,7 +224,7 @@ def _search_encoder(
     with progress.whole(f"{name}: passages", len(texts), "passage"):
         vectors = encoder.embed(texts)
     with progress.whole(f"{name}: questions", len(queries), "question"):
-        return nearest(vectors, encoder.embed_queries(queries), depth)
+        return nearest(vectors, encoder.embed_queries(queries), DEPTH)
 
 
 def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> Found:

@@ -13,7 +13,7 @@ from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.methods import Method
 
 FAMILIES = ("language_modelling", "attribution", "lsr")  # metrics with several files
-RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid", "reranked")  # kinds
+RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid")  # kinds
 BITS = re.compile(r"bpb_([\w-]+?)_k(\d+)")  # a figure's retriever and k
 TOKEN_FIGURES = {  # column -> the figure of `attribute`
     "bits_without": "none",

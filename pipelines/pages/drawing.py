@@ -77,7 +77,6 @@ METHOD_STYLES = {  # a method's style is the same on every page
     "dense": STYLES[2],
     "lsr": STYLES[3],
     "hybrid": STYLES[4],
-    "reranked": STYLES[5],
     "genread": STYLES[6],
     "replug": STYLES[7],
     "replug_lsr": STYLES[8],

@@ -24,7 +24,6 @@ LABELS = {  # of methods, and of the policies of adaptive retrieval
     "dense": "dense",
     "lsr": "LSR",
     "hybrid": "BM25 + dense",
-    "reranked": "dense, reranked",
     "none": "no document",
     "random": "random documents",
     "genread": "GenRead",

@@ -30,7 +30,6 @@ from pipelines.params.params_models import (
     LMServer,
     Logprobs,
     Replug,
-    Reranker,
     Retriever,
 )
 
@@ -282,8 +281,6 @@ class Parts(Section):
     tokenizers: list[Literal["documents"]]
     # those of retrievers that LSR tunes to the language model lsr.lm
     tuned: list[str]
-    # cross-encoders that run, by the section reranker
-    rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
     # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
 
@@ -335,8 +332,6 @@ class Params(Section):
     retriever: dict[RetrieverName, Retriever]
     # the retrievers that run; the first is the main one (methods.py)
     retrievers: list[RetrieverName]
-    # reads what the main retriever finds, in the way reranked; null: none
-    reranker: Reranker | None
     parts: Parts
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]

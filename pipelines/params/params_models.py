@@ -104,24 +104,6 @@ class Retriever(Section):
     vectors: dict[str, str] = Field(default_factory=dict)
 
 
-class Reranker(Section):
-    """A cross-encoder, as MS MARCO's MiniLM: a sequence classifier of a query and a document with
-    one or two logits.
-    """
-
-    # local folder or Hub name
-    path: str
-    # commit of path on the Hub
-    revision: str | None
-    # tokens of query and document together that are read
-    max_tokens: PositiveInt
-    # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit, up to 65,536, on a
-    # GPU
-    batch_tokens: PositiveInt | None
-    # the best documents of the main retriever, untuned, that it reads for each query
-    candidates: PositiveInt
-
-
 class Index(Section):
     """Vector indexes and BM25."""
 

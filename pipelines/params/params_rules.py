@@ -278,16 +278,13 @@ def _check_parts(params: Params) -> None:
 
 
 def _check_models(params: Params, has_answers: bool) -> None:
-    """Each part has the language models, retrievers and rerankers that it needs."""
+    """Each part has the language models and retrievers that it needs."""
     parts = params.parts
     has_scores = bool(parts.tuned or parts.scored)
     if parts.corpora and (has_scores or has_answers):
         should = "with parts.corpora, language models need at least one"
         _require(bool(params.retrievers), "retrievers", should)
     _require_listed("parts.tuned", parts.tuned, params.retrievers)
-    if parts.rerankers:
-        problem = "the section reranker is null"
-        _require(params.reranker is not None, "parts.rerankers", problem)
     if has_scores:
         problem = "parts tuned and scored need one of lms"
         _require(bool(params.lms), "lms", problem)
@@ -375,11 +372,4 @@ def _check_way(way: str, params: Params) -> None:
             "retrieval" in params.parts.given_passages,
             "parts.given_passages",
             f"should be [retrieval], as {way} answers from it",
-        )
-
-    if method.kind == "reranked":
-        _require(
-            bool(params.parts.rerankers) and short_name == "reranked",
-            "ways",
-            f"{way}: needs parts.rerankers, which rerank what the main retriever finds",
         )

@@ -9,7 +9,7 @@ from pipelines.methods import ENSEMBLES, Method, of_kinds
 from pipelines.pages.section import Block, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
-from pipelines.params.params_models import LM, Reranker, Retriever
+from pipelines.params.params_models import LM, Retriever
 from pipelines.report.run_tables import Settings, Tables
 from pipelines.sources import snapshots
 from pipelines.storage import database, parquet
@@ -143,8 +143,6 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "pooling of the encoder", _each(pooling)
         yield "similarity of embeddings", _each(similarity)
 
-    if settings.reranker and parts.rerankers:
-        yield "reranker", _weights(settings.reranker)
     if parts.tuned:
         yield "language model that the retriever is tuned to", settings.lsr.lm
     if parts.knowledge:
@@ -205,12 +203,11 @@ def _label(settings: Settings, method: str, retriever: str) -> str:
     return label(Method(method, retriever).short_name(settings.retrievers))
 
 
-def _weights(model: LM | Retriever | Reranker) -> str:
+def _weights(model: LM | Retriever) -> str:
     """A model's name on the Hub or on its server, or that of its folder; no other part
     of the path.
     """
-    source = getattr(model, "source", "pretrained")  # a reranker is always pretrained
-    if source == "http":
+    if isinstance(model, LM) and model.source == "http":
         return f"{model.path}, on a server"
     path = model.path or ""
     return path if model.revision else path.rstrip("/").rsplit("/", 1)[-1]

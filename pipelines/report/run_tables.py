@@ -20,7 +20,7 @@ from pipelines.pages.section import Row
 from pipelines.pages.values import label
 from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
-from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
+from pipelines.params.params_models import LM, LSR, Answer, Replug, Retriever
 from pipelines.storage import database
 from pipelines.tables.analyses import BY_NAME
 
@@ -45,7 +45,6 @@ class Settings(Section):
     lms: list[LMName]
     retriever: dict[RetrieverName, Retriever]
     retrievers: list[RetrieverName]
-    reranker: Reranker | None
     lsr: LSR
     popularity: Popularity
     answer: Answer

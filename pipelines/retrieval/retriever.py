@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import methods
-from pipelines.errors import LongtailError
 from pipelines.methods import Method
 from pipelines.params import params
 from pipelines.params.param_types import RetrieverName, Section
@@ -31,16 +30,14 @@ def open_index(
     corpus: str,
     settings: RetrievalSettings,
     *,
-    reranker: params.Reranker | None = None,
     of_texts: bool = False,
     data: Path = Path("data"),
 ) -> Retriever:
     """Open the index, or the indexes, in which a method finds the documents of a corpus.
 
-    `of_texts`: what is searched for are queries of language modelling, not questions. `reranker` is
-    the section of the cross-encoder, which the kind reranked alone needs. Raises LongtailError if
-    it is null, if there are no documents, or if the index was made from other
-    documents or by another encoder.
+    `of_texts`: what is searched for are queries of language modelling, not questions. Raises
+    LongtailError if there are no documents, or if the index was made from other documents or by
+    another encoder.
     """
     docs = data / "corpus" / corpus / "docs.parquet"
 
@@ -52,17 +49,7 @@ def open_index(
         bm25, dense = index.indexes
         return Fused(open_single(bm25), open_single(dense))
     (single,) = index.indexes
-    if index.kind != "reranked":
-        return open_single(single)
-
-    from pipelines.retrieval.reranker import CrossEncoder, Reranked
-
-    if reranker is None:
-        problem = "params.yaml's section reranker is null, expected a cross-encoder"
-        raise LongtailError(f"reranked: {problem}")
-    encoder = CrossEncoder(data / methods.RERANKER, reranker, settings.compute)
-    template = settings.retriever[single.retriever].document
-    return Reranked(open_single(single), encoder, docs, template, reranker.candidates)
+    return open_single(single)
 
 
 def _open_single(

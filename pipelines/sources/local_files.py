@@ -38,7 +38,6 @@ class Settings(Section):
     tokenizer: params.Tokenizer
     lm: dict[LMName, params.LM]
     retriever: dict[RetrieverName, params.Retriever]
-    reranker: params.Reranker | None
 
 
 def write_hashes(settings: Settings, out: Path = OUT) -> dict[str, float]:
@@ -66,11 +65,10 @@ def are_as_hashed(out: Path = OUT) -> bool:
 
 def _hash_all(settings: Settings, out: Path) -> dict[Path, Hashes]:
     lms = [settings.tokenizer, *settings.lm.values()]
-    retrievers = [*settings.retriever.values(), settings.reranker]
     return {
         SOURCES: _hash_sources(settings, _read(out / SOURCES)),
         LMS: _hash_models(lms, _read(out / LMS)),
-        RETRIEVERS: _hash_models(retrievers, _read(out / RETRIEVERS)),
+        RETRIEVERS: _hash_models([*settings.retriever.values()], _read(out / RETRIEVERS)),
     }
 
 

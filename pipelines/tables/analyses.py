@@ -508,7 +508,7 @@ have the measure.""",
         Column(
             "retriever",
             pa.string(),
-            "random, bm25, dense, lsr, hybrid or reranked, or as dense_bert",
+            "random, bm25, dense, lsr or hybrid, or as dense_bert",
         ),
         Column(
             "bits_per_byte, saved",

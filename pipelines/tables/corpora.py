@@ -72,7 +72,7 @@ RANKS = Table(
     "recall/<set>/ranks.parquet",
     """\
 The rank of each question's best gold passage by retriever, in the order of the questions. There is
-a column such as `bm25`, `dense_bert` or `reranked` for each retriever of the run (int32): the rank
+a column such as `bm25` or `dense_bert` for each retriever of the run (int32): the rank
 from 1, null beyond the first 10. `metrics/<set>.json` has recall at 1, 5 and 10.""",
     [
         Column("question_id", pa.string(), "file and line in the source"),

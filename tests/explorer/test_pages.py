@@ -175,7 +175,7 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
     }
     for method, said in (
         ("dense", "cosine"), ("replug_lsr", "cosine"), ("lsr_e5-base", "dot product"),
-        ("hybrid_e5-base", "fusion of ranks"), ("reranked", "cross-encoder's score"), ("web-search", "similarity"),
+        ("hybrid_e5-base", "fusion of ranks"), ("web-search", "similarity"),
     ):  # fmt: skip
         assert methods.measure(method, dot.retrievers, dot.retriever) == said
 

@@ -99,7 +99,7 @@ def test_every_help_ends_with_examples_that_parse(longtail):
         ("longtail plan --profile paper-popqa", {"paper-popqa", "paper-popqa-rebuilt"}),
         ("longtail run c", {"corpus"}),
         ("longtail imports --method genr", {"genread"}),
-        ("longtail search --retriever ", {"bm25", "dense", "lsr", "hybrid", "reranked"}),
+        ("longtail search --retriever ", {"bm25", "dense", "lsr", "hybrid"}),
         ("longtail ask --lm ", {"tiny"}),
         ("longtail decide --subset act", {"activerag"}),
     ],

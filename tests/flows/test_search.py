@@ -96,7 +96,7 @@ def test_json_for_scripts(longtail, root, tmp_path):
         (
             ["Velm", "--retriever", "bm52"],
             1,
-            "--retriever bm52: expected bm25, dense, lsr, hybrid or reranked, or as",
+            "--retriever bm52: expected bm25, dense, lsr or hybrid, or as",
         ),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),

@@ -89,9 +89,7 @@ def change(values: dict, changes: dict) -> None:
         ("ways", ["sparse"], ["ways", "sparse", "no such method", "closed_book, bm25"]),
         ("ways", ["dense", "dense"], ["ways", "each way once"]),
         ("ways", ["dense_dense"], ["ways", "should be dense"]),
-        ("ways", ["reranked"], ["ways", "reranked", "parts.rerankers"]),
         ("parts.tuned", [], ["ways", "lsr", "parts.tuned"]),
-        ("parts.rerankers", ["cross-encoder"], ["parts.rerankers", "section reranker is null"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
         (

@@ -30,7 +30,6 @@ METHODS = (
     "dense",
     "LSR",
     "BM25 + dense",
-    "dense, reranked",
     "GenRead",
     "REPLUG",
     "REPLUG LSR",
@@ -223,7 +222,8 @@ def test_a_method_has_its_colour_on_every_page():
 
     Other policies than no retrieval are grey, whatever the page.
     """
-    of_methods = dict(zip(METHODS, drawing.STYLES, strict=True))
+    # the sixth style is no method's
+    of_methods = dict(zip(METHODS, drawing.STYLES[:5] + drawing.STYLES[6:], strict=True))
     charts = [
         ["tiny", "small", "large"],
         ["PopQA"],
