@@ -24,7 +24,6 @@ from flows.commands import (
     publishing,
     rules,
     running,
-    sweeping,
 )
 from pipelines.errors import LongtailError
 
@@ -35,7 +34,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
         running.schedule,
         accepting.accept,
         alerting.alerts,
-        sweeping.sweep,
         running.plan,
         running.init,
     ),

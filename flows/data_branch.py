@@ -8,7 +8,7 @@ that the same contents on the same commits give the same commit.
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from flows import surroundings
@@ -119,36 +119,6 @@ def how_to_push(root: Path) -> str:
 def remotes(root: Path) -> list[str]:
     """The names of git's remotes."""
     return _git(root, "remote").split()
-
-
-def refs_at(root: Path, place: str) -> dict[str, str]:
-    """The branches and tags at a remote, or here (`.`), with their commits.
-
-    Raises LongtailError where git can't reach the remote.
-    """
-    commits = {}
-    for line in _git(root, "ls-remote", "--heads", "--tags", place).splitlines():
-        commit, ref = line.split("\t")
-        commits[ref.removesuffix("^{}")] = commit  # a tag's own line comes before its commit's
-    return commits
-
-
-def checked_out(root: Path) -> str:
-    """The commit that is checked out."""
-    return _git(root, "rev-parse", "--verify", "HEAD")
-
-
-def has_commit(root: Path, commit: str) -> bool:
-    """Whether this clone has a commit."""
-    return _commit_of(root, commit) is not None
-
-
-def remove_tags(root: Path, tags: Iterable[str]) -> None:
-    """Remove the tags that are in this clone."""
-    here = refs_at(root, ".")
-    for tag in tags:
-        if f"refs/tags/{tag}" in here:
-            _git(root, "tag", "--delete", tag)
 
 
 def check_committed(root: Path) -> None:

@@ -342,14 +342,6 @@ def _outputs(root: Path, stages: Collection[str]) -> list[dict[str, Any]]:
     return entries
 
 
-def outputs_of_lock(root: Path) -> set[str]:
-    """The MD5s of all outputs that dvc.lock has."""
-    md5s = set()
-    for stage in stages_of_lock(root).values():
-        md5s |= {out["md5"] for out in stage.get("outs", [])}
-    return md5s
-
-
 def _cached(root: Path, md5: str) -> Path:
     return root / CACHE / md5[:2] / md5[2:]
 

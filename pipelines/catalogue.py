@@ -105,5 +105,6 @@ def facts(name: str) -> Dataset:
     """What of an entry a stage's result may depend on: not words for readers, nor what the gate
     expects.
     """
-    words = dict.fromkeys(("label", "title", "licence", "files", "without"), "")
-    return replace(DATASETS[name], **words, expectations={})
+    return replace(
+        DATASETS[name], label="", title="", licence="", files="", without="", expectations={}
+    )

@@ -41,7 +41,7 @@ embeds what is new; the other vectors are kept from an earlier run.
 
 [The table](tables/year.csv) has each run: what landed, how many texts were embedded, what it said, and a hash of all outputs. The year was
 played twice, and all outputs of all months had the same bytes. A fresh clone brought months back from the remote, before and after
-`longtail sweep`.
+old months were removed.
 
 ```sh
 python tests/year_table.py FOLDER     # plays two years, and writes this page; needs the right to mount a file system

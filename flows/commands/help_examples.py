@@ -21,7 +21,6 @@ EXAMPLES = {
     ),
     "plan": ("longtail plan --profile laptop", "longtail plan --json"),
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
-    "sweep": ("longtail sweep", "longtail sweep --months 24 --remote --yes"),
     "status": ("longtail status --all", "longtail status --json"),
     "report": ("longtail report --open",),
     "explore": (

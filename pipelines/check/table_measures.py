@@ -28,7 +28,7 @@ def measure_tables(
     With `made`, only files that are one of these or below one. Other tables, and tables that a run
     does not have, are left out. Raises LongtailError where a file is damaged.
     """
-    measures = []
+    measures: list[dict[str, Any]] = []
     with database.connect(memory_gb, threads=1) as db:
         for name, expectation in expectations.items():
             for path in sorted(data.glob(expectation.table)):

@@ -28,7 +28,7 @@ class TableRules:
 class Faults(NamedTuple):
     """The rows of a table that break its rules."""
 
-    count: int
+    total: int
     first: list[str]  # in words
 
 

@@ -32,6 +32,7 @@ LARGE_BYTES = 64 << 20  # from this size on, the hash of a file or folder is kep
 SECONDS_AT_REST = 2.0
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
 UNUSED_SECONDS = 60 * 86_400  # after which a stage's start sweeps away what no run has used
+KEPT_UNUSED_SECONDS = 400 * 86_400  # the same of KEPT
 
 
 def content_key(settings: Any, code: str, *files: Path) -> str:
@@ -222,19 +223,12 @@ class WorkStore:
         with suppress(OSError):  # other keys are there
             folder.rmdir()
 
-    def unused(self, since: float) -> list[Path]:
-        """The files and folders that no run has used since then (unix seconds)."""
-        paths = []
+    def sweep(self, since: float) -> None:
+        """Remove what no run has used since then (unix seconds)."""
         for path in sorted(self.folder.glob("*/*")):
             with suppress(FileNotFoundError):  # another process removed it
                 if path.stat().st_mtime < since:
-                    paths.append(path)
-        return paths
-
-    def sweep(self, since: float) -> None:
-        """Remove what no run has used since then (unix seconds)."""
-        for path in self.unused(since):
-            self.forget(path.parent.name, path.name)
+                    self.forget(path.parent.name, path.name)
 
     def _begin(self, work: str, key: str) -> tuple[Path, set[str]]:
         """The folder of a work's parts, and the names of the finished ones.
@@ -247,7 +241,7 @@ class WorkStore:
         return folder, {path.name for path in folder.iterdir()}
 
 
-# Results that later months reuse, until `longtail sweep` removes what no kept month needs.
+# Results that later months reuse.
 KEPT = WorkStore(SCRATCH / "kept")
 
 
