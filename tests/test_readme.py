@@ -351,7 +351,7 @@ def test_figures_of_real_models_on_pages_stand_in_measured_tables(root):
     for file in tables:
         for figure in figures_with_intervals(file.read_text(encoding="utf-8")):
             measured.add(tuple(map(float, figure)))
-    for name in ("results.md", "measured/real.md", "measured/systems.md"):
+    for name in ("results.md", "measured/real.md"):
         shown = figures_with_intervals((root / "docs" / name).read_text(encoding="utf-8"))
         assert len(shown) >= 5, name
         for figure in shown:
