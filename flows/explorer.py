@@ -17,11 +17,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from pipelines.errors import LongtailError
-from pipelines.explorer import pages, slices
+from pipelines.explorer import pages
 from pipelines.explorer.run import RUN_MAKES_IT, Run, open_run
 
 PORT = 4300  # unless it is taken
@@ -55,14 +55,6 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 
         return view
 
-    def questions_csv(request: Request) -> Response:
-        run = open_run()
-        listed = slices.Slice.parse(run, request.query_params)
-        headers = {"Content-Disposition": f'attachment; filename="questions-{listed.set}.csv"'}
-        return StreamingResponse(
-            slices.to_csv(run, listed), media_type="text/csv; charset=utf-8", headers=headers
-        )
-
     def report(request: Request) -> Response:
         return _file(open_run().data / "report", request.path_params["path"] or "index.html")
 
@@ -75,7 +67,6 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
             Route("/", home),
             Route("/style.css", style),
             Route("/questions", page("questions")),
-            Route("/questions.csv", questions_csv),
             Route("/question", page("question")),
             Route("/texts", page("texts")),
             Route("/text", page("text")),

@@ -5,12 +5,11 @@ Of a slice two ways of answering are compared.
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 
 from pipelines import intervals
 from pipelines.errors import LongtailError
@@ -35,7 +32,6 @@ from pipelines.explorer.addresses import (
 from pipelines.explorer.reasons import COUNTED, PASSAGES, READ, READ_OF
 from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.intervals import Interval
-from pipelines.pages.table_texts import FORMULA
 from pipelines.storage import database
 
 # Who is right -> cells of the table of who is right. `wrong` is one of its columns.
@@ -55,9 +51,7 @@ ORDERS = {
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]
 UNKNOWN = "unknown"  # the band of questions whose popularity is not known
 POPULARITY = re.compile(rf"|{UNKNOWN}|\d{{0,15}}-\d{{0,15}}")
-ROWS_OF_CSV = 10_000  # rows of a CSV file that are sent at a time
 WORDS_LENGTH = 200  # characters of a search's words, which every link of a page repeats
-FORMULA_BEGINS = f"^([{re.escape(''.join(FORMULA))}])"
 LIKELY_METHODS = ("bm25", "dense")  # the first that there is is compared with closed_book
 
 # The queries below read the tables `searched`, which are the questions of a slice's relation and
@@ -88,9 +82,6 @@ PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answer
     base_answer, base_right, base_title, base_read,
     method_answer, method_right, method_title, method_read, s_uri
     FROM chosen ORDER BY {order} LIMIT $limit OFFSET $offset"""
-ALL_ROWS = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject,
-    s_pop AS popularity, to_json(possible_answers)::VARCHAR AS possible_answers, {columns}
-    FROM chosen ORDER BY {order}"""
 COUNTS = """SELECT band, in_range, is_chosen, cell, method_read AS read, count(*) AS n,
     count(*) FILTER (has_answer) AS holds, count(*) FILTER (NOT has_answer) AS lacks
     FROM searched GROUP BY ALL ORDER BY ALL"""
@@ -297,48 +288,6 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
         method = intervals.share(method_right[mask], subjects[mask])
         accuracies[name] = (base, method)
     return accuracies
-
-
-def to_csv(run: Run, slice_: Slice) -> Iterator[bytes]:
-    """All questions of a slice as CSV, in the slice's order, ROWS_OF_CSV at a time.
-
-    A text that a spreadsheet would run as a formula begins with an apostrophe. Errors are raised
-    before the first row.
-    """
-    query = ALL_ROWS.format(columns=_csv_columns(slice_), order=ORDERS[slice_.order])
-    reader = _ask(run, slice_, query).to_arrow_reader(ROWS_OF_CSV)
-    return _csv_parts(reader)
-
-
-def _csv_columns(slice_: Slice) -> str:
-    """The columns of both answers, named by their methods."""
-    (_, base), (method_lm, method) = slice_.compared
-    if method_lm != slice_.lm:
-        method = f"{method_lm} {method}"
-    columns = {
-        f"{base} answer": "base_answer",
-        f"{method} answer": "method_answer",
-        f"{base} right": "base_right",
-        f"{method} right": "method_right",
-        f"{method} passage": "method_title",
-        f"{method} passage is of": "nullif(method_read, 'nothing')",
-        f"{method} passage has the answer": "has_answer",
-    }
-    named_columns = [f'{column} AS "{name}"' for name, column in columns.items()]
-    return ", ".join(named_columns)
-
-
-def _csv_parts(reader: pa.RecordBatchReader) -> Iterator[bytes]:
-    for number, batch in enumerate(reader):
-        columns = []
-        for column in batch.columns:
-            if pa.types.is_string(column.type):
-                column = pc.replace_substring_regex(column, FORMULA_BEGINS, r"'\1")
-            columns.append(column)
-        part = io.BytesIO()
-        options = csv.WriteOptions(include_header=number == 0)
-        csv.write_csv(pa.table(columns, batch.schema.names), part, options)
-        yield part.getvalue()
 
 
 def ids(run: Run, slice_: Slice, at_most: int) -> list[str]:

@@ -75,17 +75,6 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_the_csv_file_of_a_list_has_its_rows(server):
-    answer = requests.get(f"{server}/questions.csv?relation=P57&words=what")
-    total = re.search(
-        r"CSV of all (\d+)", requests.get(f"{server}/questions?relation=P57&words=what").text
-    )[1]
-    assert len(answer.text.splitlines()) == int(total) + 1 > 51
-    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="questions-popqa.csv"'
-    assert requests.get(f"{server}/questions.csv?set=nq").status_code == 404
-
-
 def test_what_is_not_there_is_one_line_that_says_so(server):
     for path, said in (
         (

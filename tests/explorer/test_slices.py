@@ -2,11 +2,8 @@
 question once.
 """
 
-import csv
 import dataclasses
 import html
-import io
-import json
 import re
 import shutil
 from collections import Counter
@@ -209,30 +206,8 @@ def test_a_share_has_the_one_interval_of_shares(read):
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
-def test_the_csv_file_has_every_question_of_the_slice(read, monkeypatch):
-    monkeypatch.setattr(slices, "ROWS_OF_CSV", 100)
-    chosen = Slice.parse(read, {"passage": "holds", "cell": "wrong", "order": "rare", "page": "2"})
-    parts = list(slices.to_csv(read, chosen))
-    assert len(parts) > 2, "it is sent part by part"
-    of_csv = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
-    assert [row["question_id"] for row in of_csv] == slices.ids(read, chosen, 800)
-    assert {row["bm25 right"] for row in of_csv} == {"false"}
-    assert {row["bm25 passage has the answer"] for row in of_csv} == {"true"}
-    every = csv.DictReader(
-        io.StringIO(b"".join(slices.to_csv(read, Slice.parse(read, {"order": "id"}))).decode())
-    )
-    first = next(every)
-    assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
-    assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
-    two = next(slices.to_csv(read, Slice.parse(read, {"method": "davinci/closed_book"}))).decode()
-    assert '"closed_book answer","davinci closed_book answer"' in two
-
-
 def test_the_list_says_whose_page_the_passage_is_of(read):
-    chosen = Slice.parse(read, {"order": "id"})
-    of_csv = csv.DictReader(io.StringIO(b"".join(slices.to_csv(read, chosen)).decode()))
     keys = ["subject", "namesake", "another", "page"]
-    assert [row["bm25 passage is of"] for row in of_csv] == keys * 200
     page = pages.questions(read, {"order": "id"})
     shown = re.findall(r"<small>after reading <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
     assert shown == [("" if key == "page" else READ[key]) for key in (keys * 13)[:50]]
