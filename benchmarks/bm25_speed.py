@@ -131,7 +131,7 @@ def search_all(
 
 def longtail(docs: Path, queries: Sequence[str]) -> Measured:
     """The stage's index."""
-    settings = Index(kind="auto", memory_gb=1, bm25_k1=K1, bm25_b=B)
+    settings = Index(kind="auto", memory_gb=1)
     out = Path("index")
     build = partial(bm25_build.build, docs, out, settings, measure.compute(), "bm25")
     built = measure.timed(build)

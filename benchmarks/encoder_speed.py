@@ -34,7 +34,7 @@ MAX_TOKENS = 512
 TEXTS_AT_ONCE = 512  # of Contriever's loop
 RETRIEVER = params.Retriever(
     path=None, revision=None, query_path=None, query_revision=None, pooling="mean",
-    similarity="dot", query_prefix="", document="{title} {text}", dtype="auto", batch_tokens=4096,
+    similarity="dot", query_prefix="", document="{title} {text}", dtype="auto",
     max_tokens=MAX_TOKENS,
 )  # fmt: skip
 CONTRIEVER = f"Contriever's loop, {TEXTS_AT_ONCE} at once, fp32"

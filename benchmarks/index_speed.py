@@ -51,7 +51,7 @@ QUERIES = {"at once": 500, "one by one": 30}
 SEARCHED = QUERIES["at once"]  # the last queries; those before them tune the index
 EXACT_QUERIES = 2000
 SEARCHES = 3  # the fastest counts
-SETTINGS = params.Index(kind="ivf", memory_gb=24.0, bm25_k1=1.5, bm25_b=0.75)
+SETTINGS = params.Index(kind="ivf", memory_gb=24.0)
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def test_predictions_alone_need_eight_stages(stages_of):
         "tuned": ["dense"],
     }
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    stages = stages_of(parts=NOTHING | pile, lsr=values["lsr"] | {"best_by": "bits_per_byte"})
+    stages = stages_of(parts=NOTHING | pile, lsr=values["lsr"] | {"queries": "lm"})
     before = [
         "code",
         "local_files",

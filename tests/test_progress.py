@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from pipelines import progress
 from pipelines.replug import ensemble
+from pipelines.retrieval import token_limits
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.work_store import WorkStore
 
@@ -70,13 +71,14 @@ def test_where_no_bar_waits_nothing_is_shown(shown):
     assert shown == ["a: 2/2", "b: 1/2"]
 
 
-def test_batches_of_a_model_move_the_bar_of_a_shard(workplace, tmp_path, shown):
+def test_batches_of_a_model_move_the_bar_of_a_shard(workplace, tmp_path, shown, monkeypatch):
+    monkeypatch.setattr(token_limits, "CPU_TOKENS", 64)
     lm = local_models.open_model(tiny_models.language_model(tmp_path / "model"), batch_tokens=120)
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)
     encoder = Encoder.open(
         tiny_models.encoder(tmp_path / "encoder"),
-        tiny_models.retriever(batch_tokens=64),
+        tiny_models.retriever(),
         tiny_models.compute(),
     )
     for name, ask in (

@@ -127,7 +127,7 @@ def retriever(**changes) -> params.Retriever:
     plain = {
         "path": None, "revision": None, "query_path": None, "query_revision": None,
         "pooling": "mean", "similarity": "cosine", "query_prefix": "", "document": "{title} {text}", "dtype": "fp32",
-        "batch_tokens": 512, "max_tokens": 64,
+        "max_tokens": 64,
     }  # fmt: skip
     return params.Retriever(**plain | changes)
 

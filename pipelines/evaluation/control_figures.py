@@ -25,9 +25,7 @@ class Control:
 
 
 def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
-    """The controls that were scored of the queries `ids`; none where the params asked for none."""
-    if not (tables / "controls.parquet").is_file():
-        return []
+    """The controls that were scored of the queries `ids`."""
     scored = parquet.read_parquet(tables / "controls.parquet")
     scored = scored.sort_by([(name, "ascending") for name in ("control", "retriever", "query_id")])
     nats = -sums(scored)[0]

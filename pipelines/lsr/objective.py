@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from pipelines.lm.ragged import Ragged
-    from pipelines.params.params import LSR
     from pipelines.retrieval.encoder import Encoder
 
 
@@ -100,19 +99,20 @@ def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
 
 def backward(
     encoder: Encoder,
-    lsr: LSR,
     documents: Ragged,
     queries: Ragged,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    *,
+    bf16: bool = False,
 ) -> None:
     """Add the gradient of `loss` to the encoder's weights.
 
     The encoder embeds the tokens of documents and queries, and the loss is a function of both as
-    vectors, (n, dim) each. More than `lsr.micro_batch` texts, or more than a GPU has memory for,
-    are embedded without gradient first; the loss's gradient at the vectors is then backpropagated
-    through one part after the other, each embedded again (Gao et al., 2021, GradCache).
+    vectors, (n, dim) each. More texts than memory is meant for are embedded without gradient first;
+    the loss's gradient at the vectors is then backpropagated through one part after the other, each
+    embedded again (Gao et al., 2021, GradCache).
 
-    `lsr.dtype` is fp32 or bf16 here. Nothing waits for the device.
+    With `bf16` matrices are multiplied in bf16. Nothing waits for the device.
     """
     import torch
 
@@ -124,10 +124,11 @@ def backward(
     def embed(tokens: Ragged, of_queries: bool) -> torch.Tensor:
         # One autocast for each part: it caches the bf16 weights, and weights cached without
         # gradient would get none.
-        with torch.autocast(device.type, torch.bfloat16, enabled=lsr.dtype == "bf16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             return encoder.embed_with_gradient(tokens, queries=of_queries)
 
-    if _fits_at_once(encoder, lsr, documents, queries):
+    most_tokens = encoder.tokens_with_gradient
+    if documents.lengths.sum() + queries.lengths.sum() <= most_tokens:
         document_vectors = embed(documents, of_queries=False)
         query_vectors = embed(queries, of_queries=True)
         loss(document_vectors, query_vectors).backward()
@@ -137,7 +138,7 @@ def backward(
     leaves = []  # nothing behind these vectors is differentiated
     for tokens, of_queries in ((documents, False), (queries, True)):
         batches = []
-        for rows in _parts(tokens.lengths, lsr, encoder):
+        for rows in longest_first(tokens.lengths, most_tokens):
             with torch.no_grad():
                 vectors = embed(tokens.take(rows), of_queries)
             batches.append((rows, vectors))
@@ -150,21 +151,3 @@ def backward(
         assert leaf.grad is not None, "the loss uses both"
         gradient = leaf.grad.index_select(0, devices.to_device(rows, device))
         embed(part, of_queries).backward(gradient)
-
-
-def _fits_at_once(encoder: Encoder, lsr: LSR, documents: Ragged, queries: Ragged) -> bool:
-    """Whether all texts may be embedded with gradient together."""
-    lengths = np.concatenate([documents.lengths, queries.lengths])
-    if lsr.micro_batch is not None:
-        return len(lengths) <= lsr.micro_batch
-    most_tokens = encoder.tokens_with_gradient
-    return most_tokens is None or lengths.sum() <= most_tokens
-
-
-def _parts(lengths: np.ndarray, lsr: LSR, encoder: Encoder) -> list[np.ndarray]:
-    """The rows of texts with `lengths` (n,) tokens, in parts of like length."""
-    if lsr.micro_batch is None:
-        assert encoder.tokens_with_gradient is not None, "a CPU embeds all at once"
-        return list(longest_first(lengths, encoder.tokens_with_gradient))
-    order = np.argsort(lengths, kind="stable")
-    return np.split(order, range(lsr.micro_batch, len(lengths), lsr.micro_batch))

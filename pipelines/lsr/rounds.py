@@ -28,7 +28,6 @@ from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.scores import RightAnswers, Scores
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.methods import Method
-from pipelines.params.params import LSR
 from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
@@ -105,7 +104,7 @@ class Refresher(ExitStack):
             )
             self.indexes[corpus] = opened.index
         smallest = min(index.count for index in self.indexes.values())
-        self.ranks = _candidate_ranks(lsr, smallest)
+        self.n_candidates = min(lsr.top_k, smallest)  # documents that a query is trained on
 
     def make_round(self, round_number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         """The validation of a round's encoder, and its candidates by corpus, scored."""
@@ -172,13 +171,11 @@ class Refresher(ExitStack):
         return holds
 
     def candidates(self, number: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The documents that a corpus's queries `rows` (n,) are trained on, by rank.
+        """The documents that a corpus's queries `rows` (n,) are trained on, the best first.
 
         Returns positions and similarities (n, k).
         """
-        k = int(self.ranks[-1]) + 1
-        positions, similarities = self._retrieve(number, rows, k)
-        return positions[:, self.ranks], similarities[:, self.ranks]
+        return self._retrieve(number, rows, self.n_candidates)
 
     def search(self, round_number: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
@@ -243,16 +240,6 @@ class Refresher(ExitStack):
                 )
         for queries in sets:
             forget_embeddings(f"{queries.stage}-embeddings")
-
-
-def _candidate_ranks(lsr: LSR, count: int) -> np.ndarray:
-    """The ranks, from 0, of the documents that a query is trained on, among `count` or more."""
-    near = min(lsr.top_k - lsr.further_k, count)
-    furthest = min(10 * lsr.top_k, count)
-    n_further = min(lsr.further_k, count - near)
-    further = np.linspace(near, furthest, n_further + 1)[1:]
-    further_ranks = np.rint(further).astype(np.int64) - 1
-    return np.concatenate([np.arange(near), further_ranks])
 
 
 class TrainingFiles(Checkpoints):

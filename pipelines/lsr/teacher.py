@@ -46,7 +46,7 @@ def look_at_corpus(refresher: Refresher, number: int, settings: Settings) -> dic
     row: dict[str, Any] = {
         "corpus": corpus.name,
         "queries": len(sample),
-        "documents": len(refresher.ranks),
+        "documents": refresher.n_candidates,
         "beta": lsr.beta,
     }
     if not len(sample):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 METRICS = Path("data/metrics")
 CURVE_POINTS = 200  # points of the curve in the metrics, at most
+CHECKPOINT_STEPS = 40  # steps between checkpoints, which a killed run goes on from
 
 Row = dict[str, Any]
 
@@ -116,15 +117,13 @@ def training_key(settings: Settings, retriever: str, corpora: list[CorpusQueries
     index = Method("dense", retriever)
     indexes = [methods.index_folder(index, corpus.corpus) / "meta.json" for corpus in corpora]
     model = (lm.source, lm.path, lm.dtype, lm.chat, server)
-    # Batches' sizes change last digits alone.
-    encoder = settings.retriever[retriever].model_dump(exclude={"batch_tokens"})
     digests = [corpus.digest() for corpus in corpora]
     compute = settings.compute
     depends_on = (
         settings.seed,
         compute.device,
         compute.threads,
-        encoder,
+        settings.retriever[retriever],
         settings.lsr,
         settings.answer.new_tokens,
         model,
@@ -183,7 +182,7 @@ def _save_step(trainer: Trainer, files: TrainingFiles, progress: Progress, steps
     if is_last:
         with atomic(files.model(done)) as folder:
             trainer.encoder.save(folder)
-    if is_last or done % lsr.checkpoint_steps == 0:
+    if is_last or done % CHECKPOINT_STEPS == 0:
         state = {"step": done, "curve": progress.curve, "validation": progress.validation}
         files.save(state, trainer.encoder.parameters(), trainer.optimizer)
         needed = {done if is_last else steps.start}
@@ -195,7 +194,7 @@ def _save_step(trainer: Trainer, files: TrainingFiles, progress: Progress, steps
 def best_step(validation: list[Row], lsr: LSR) -> int:
     """The step of the encoder that `lsr.keep` names, the last or the best; 0 is the untuned one.
 
-    The best has the best figure `lsr.best_by`. Of equal ones it is the first.
+    The best has the best figure `best_by`. Of equal ones it is the first.
     """
     if lsr.keep == "last":
         return validation[-1]["step"]

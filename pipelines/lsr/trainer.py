@@ -46,13 +46,13 @@ class Trainer:
         betas: Sequence[float],
     ) -> None:
         """`betas` are each corpus's temperatures of Q. `encoder` was opened with EXACT."""
-        dtype = lsr.dtype
-        if dtype == "auto":
-            dtype = encoder.fastest("auto").dtype if encoder.on_gpu else "fp32"
         self.encoder = encoder
         self.corpora = corpora
         self.schedule = schedule
-        self.lsr = lsr.model_copy(update={"dtype": dtype})
+        self.lsr = lsr
+        # On a GPU that has bf16, if the untuned encoder is as good in it; weights and Adam stay
+        # fp32.
+        self._bf16 = encoder.on_gpu and encoder.fastest("auto").dtype == "bf16"
         self.betas = betas
         weights = encoder.parameters()
         self.optimizer = torch.optim.Adam(weights, lr=lsr.learning_rate, fused=encoder.on_gpu)
@@ -110,7 +110,7 @@ class Trainer:
             return value
 
         self.optimizer.zero_grad(set_to_none=True)
-        objective.backward(self.encoder, lsr, batch.documents, batch.queries, loss)
+        objective.backward(self.encoder, batch.documents, batch.queries, loss, bf16=self._bf16)
         self.optimizer.step()
 
         similarities = seen["similarities"].cpu()  # waits for the end of the step

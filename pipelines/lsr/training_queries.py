@@ -97,14 +97,14 @@ def read_training_queries(settings: Settings, retriever: str) -> list[CorpusQuer
     if lsr.keep == "best" and not _validates(lsr.best_by, corpora):
         raise LongtailError(
             f"lsr.keep is best, but there are no queries to validate encoders by {lsr.best_by}; "
-            "raise popqa.train_share or queries.validation_share, set another lsr.best_by, "
+            "raise popqa.train_share or queries.validation_share, set another lsr.queries, "
             "or lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
 
 
 def _validates(figure: str, corpora: list[CorpusQueries]) -> bool:
-    """Whether there are validation queries that give a figure of `lsr.best_by`."""
+    """Whether there are validation queries that give a figure of BETTER."""
     for corpus in corpora:
         figure_of_corpus = "bits_per_byte" if corpus.answers is None else "recall_at_1"
         if figure_of_corpus == figure and len(corpus.validation):

@@ -93,9 +93,6 @@ class Retriever(Section):
     document: Template
     # number format; auto: bf16 if the device has it and it is as good as fp32
     dtype: Literal["auto", "bf16", "fp32"]
-    # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit, up to 65,536, on a
-    # GPU
-    batch_tokens: PositiveInt | None
     # tokens of a text that are read
     max_tokens: PositiveInt
     # tokens of a query of language modelling that are read; null: max_tokens
@@ -111,14 +108,19 @@ class Index(Section):
     kind: Literal["auto", "flat", "ivf"]
     # GiB that building or searching an index may take
     memory_gb: PositiveFloat
-    # how soon more occurrences of a term stop counting
-    bm25_k1: PositiveFloat
-    # how much a document's length counts
-    bm25_b: Share
 
 
-# figure of lsr.best_by -> the best of its values; of equal ones the first
+# figure by which tuned encoders are compared -> the best of its values; of equal ones the first
 BETTER: dict[str, Callable[..., Any]] = {"recall_at_1": max, "bits_per_byte": min}
+
+
+def best_by(queries: str) -> str:
+    """The figure by which encoders are compared that learn from `lsr.queries`.
+
+    It is the share of questions whose first document holds an answer or, without questions, the
+    bits per byte of texts.
+    """
+    return "bits_per_byte" if queries == "lm" else "recall_at_1"
 
 
 class LSR(Section):
@@ -138,8 +140,6 @@ class LSR(Section):
     n_shots: Count | None
     # documents of a query; both distributions are over them
     top_k: PositiveInt
-    # how many of these come from further down, at even steps as far as rank 10 * top_k
-    further_k: Count
     # temperature of the retriever's P_R
     gamma: PositiveFloat
     # temperature of the language model's Q
@@ -163,20 +163,13 @@ class LSR(Section):
     steps: PositiveInt
     # steps after which the corpora are embedded and indexed anew
     refresh_steps: PositiveInt
-    # the encoder that is kept: the one with the best best_by, be it untuned, or the last
+    # the encoder that is kept: the best by the validation queries, be it untuned, or the last
     keep: Literal["best", "last"]
-    # figure of the validation queries by which encoders are compared, here and for the champion of
-    # MLflow's model registry: the share of questions whose first document holds an answer, or the
-    # bits per byte of texts
-    best_by: Literal["recall_at_1", "bits_per_byte"] = "recall_at_1"
-    # steps between checkpoints, which a killed run goes on from
-    checkpoint_steps: PositiveInt
-    # number format of matrix products; auto: bf16 on a GPU that has it, if the untuned encoder is
-    # as good in it as in fp32; weights and Adam stay fp32
-    dtype: Literal["auto", "fp32", "bf16"]
-    # texts of a step that are embedded with gradients at once; null: all of them on a CPU, as many
-    # as fit on a GPU
-    micro_batch: PositiveInt | None
+
+    @property
+    def best_by(self) -> str:
+        """The figure of the validation queries by which encoders are compared."""
+        return best_by(self.queries)
 
     def shots(self, answer: Answer, dataset: str, lm: LM) -> int:
         """The demonstrations before a question of a set that `lm` reads as the teacher."""
@@ -203,9 +196,6 @@ class Logprobs(Section):
     max_queries: PositiveInt
     # the curve over sizes of the corpus
     datastore: Datastore
-    # also score the replug.top_k documents in one prompt, and more of the text instead of a
-    # document
-    controls: bool
 
 
 class Replug(Section):

@@ -156,7 +156,7 @@ def _work_of(
 
     size = size_of(section, params)
     if size:
-        dtype = params.lsr.dtype if work == "training" else section.dtype
+        dtype = "auto" if work == "training" else section.dtype
         threads = min(compute.workers * compute.threads, os.cpu_count() or 1)
         rate = speed.tokens_per_second(work, size.parameters, threads, compute, dtype)
         hours = tokens / rate / 3600

@@ -63,9 +63,7 @@ def count_scores(params: Params) -> int:
     parts = params.parts
     logprobs = params.logprobs
     datastore = logprobs.datastore
-    searches = len(params.retrievers) + len(parts.tuned) + 2
-    if logprobs.controls:
-        searches += 1
+    searches = len(params.retrievers) + len(parts.tuned) + 3
     prompts = logprobs.max_queries * (1 + searches * logprobs.top_k)
     prompts += datastore.max_queries * len(datastore.shares) * logprobs.top_k
     query_tokens = params.queries.context_tokens + params.queries.continuation_tokens
@@ -101,10 +99,7 @@ def count_lsr_scores(params: Params) -> int:
 
 
 def count_lsr_training(params: Params) -> int:
-    """What the retriever embeds with a gradient: a backward pass counts as two passes, and
-    micro-batches take one more.
-    """
+    """What the retriever embeds with a gradient: a backward pass counts as two passes."""
     lsr = params.lsr
-    passes = 4 if lsr.micro_batch else 3
     documents = lsr.steps * lsr.batch_size * (lsr.top_k + 1)  # a query counts as a document
-    return passes * documents * params.chunk.tokens
+    return 3 * documents * params.chunk.tokens

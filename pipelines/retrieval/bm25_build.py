@@ -30,6 +30,8 @@ from pipelines.work import code, executors
 
 SEGMENT_DOCUMENTS = 1 << 16  # counted together: a position within a segment fits in 16 bits
 MERGED_POSTINGS = 1 << 23  # postings merged together; at most twice as many, or those of one term
+K1 = 1.5  # how soon more occurrences of a term stop counting
+B = 0.75  # how much a document's length counts
 WORKER_GB = 0.6  # that a segment or a merge of passages of 100 words takes
 
 
@@ -37,8 +39,6 @@ WORKER_GB = 0.6  # that a segment or a merge of passages of 100 words takes
 class Weighting:
     """What a term's score in a document depends on besides the two."""
 
-    k1: float
-    b: float
     count: int  # documents
     mean_length: float  # terms of a document
 
@@ -57,12 +57,10 @@ def build(
     its shards are kept under `name`, and take twice the index's disk space. Raises LongtailError if
     there are no documents.
     """
-    k1 = settings.bm25_k1
-    b = settings.bm25_b
     count = documents.count_documents(docs)
     analyser = Analyser(language).name
     store = WorkStore()
-    result_depends_on = (analyser, language.terms, SEGMENT_DOCUMENTS, MERGED_POSTINGS, k1, b)
+    result_depends_on = (analyser, language.terms, SEGMENT_DOCUMENTS, MERGED_POSTINGS, K1, B)
     key = content_key(result_depends_on, code.fingerprint(__name__), docs)
 
     starts = range(0, count, SEGMENT_DOCUMENTS)
@@ -76,7 +74,7 @@ def build(
             terms_in_all += int(_load(segment, "lengths").sum(dtype=np.int64))
         mean_length = terms_in_all / count or 1.0  # 1 if no document has any term
 
-        weighting = Weighting(k1=k1, b=b, count=count, mean_length=mean_length)
+        weighting = Weighting(count=count, mean_length=mean_length)
         merge = partial(_merge, segments, weighting)
         bounds = list(pairwise(_term_bounds(segments)))
         merged = store.parts(f"{name}.scores", key, bounds, merge, executor)
@@ -88,8 +86,8 @@ def build(
         "kind": "bm25",
         "analyser": analyser,
         "document": DOCUMENT,
-        "k1": k1,
-        "b": b,
+        "k1": K1,
+        "b": B,
         "mean_length": mean_length,
         "terms": n_terms,
         "postings": n_postings,
@@ -107,7 +105,7 @@ def _save_index(
     folder: Path, parts: list[Path], frequencies: np.ndarray, weighting: Weighting
 ) -> None:
     """Write bm25s's files; postings and vocabulary are large, so they do not pass through bm25s."""
-    index = bm25s.BM25(k1=weighting.k1, b=weighting.b)
+    index = bm25s.BM25(k1=K1, b=B)
     # The last column is of bm25s's term "", which no document has.
     columns = np.cumsum(np.concatenate([[0], frequencies, [0]]))
     index.scores = {
@@ -221,9 +219,7 @@ def _merge(
         places = shifts + np.arange(begin, end)
         indices[places] = document + np.int32(number * SEGMENT_DOCUMENTS)
 
-        k1 = weighting.k1
-        b = weighting.b
-        saturation = k1 * (1 - b + b * length / weighting.mean_length)
+        saturation = K1 * (1 - B + B * length / weighting.mean_length)
         idf_of_postings = np.repeat(idf[columns], sizes)
         data[places] = idf_of_postings * tf / (tf + saturation)
         free[columns] += sizes

@@ -117,8 +117,7 @@ def embed_corpus(
     try:
         encoder = Encoder.open(model, retriever, compute)
         chosen = hashlib.blake2b(positions.tobytes()).hexdigest()
-        read = retriever.model_dump(exclude={"batch_tokens"})  # which changes last digits alone
-        result_depends_on = (read, compute.device, encoder.numerics, chosen)
+        result_depends_on = (retriever, compute.device, encoder.numerics, chosen)
         key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
             files = _embed_on_gpu(encoder, texts, shards, name, key)

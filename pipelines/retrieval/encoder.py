@@ -96,10 +96,8 @@ class Encoder:
         self.numerics = EXACT
 
         models = [tower.model for tower in self._towers]
-        self._tokens_in_pass = token_limits.tokens_in_pass(
-            models, self.device, settings.batch_tokens
-        )
-        # Tokens of texts whose gradients fit on a GPU at once; None on a CPU.
+        self._tokens_in_pass = token_limits.tokens_in_pass(models, self.device)
+        # Tokens of texts that are embedded with gradients at once, at most.
         self.tokens_with_gradient = token_limits.tokens_with_gradient(models, self.device)
         self.on_gpu = devices.total_memory(self.device) is not None
         self._computes = Lock()  # a GPU has memory for the batches of one thread

@@ -1,6 +1,6 @@
 """How many tokens an encoder reads at once, by the memory of its device and the model's own sizes.
 
-On a CPU this follows from the params alone.
+On a CPU this follows from the model alone, so that results don't depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,30 +18,27 @@ LAYERS_IN_PASS = 4  # numbers of a token at one time in a pass, as many times th
 # Numbers of a token that a backward pass needs, for each number that a linear layer gives: those
 # of activations, norms and sums are about as many.
 KEPT_FOR_BACKWARD = 2
+CPU_TRAINING_BYTES = 1 << 31  # of states that wait for the backward pass on a CPU
 TRAINING_COPIES = 4  # numbers for each weight in training: itself, its gradient, and Adam's means
 
 
-def tokens_in_pass(models: Sequence[torch.nn.Module], device: str, batch_tokens: int | None) -> int:
-    """The tokens, padding included, that one of the models may read in a pass without gradients.
-
-    `batch_tokens` bounds them; null stands for CPU_TOKENS on a CPU, and for MOST_TOKENS on a GPU.
-    """
+def tokens_in_pass(models: Sequence[torch.nn.Module], device: str) -> int:
+    """The tokens, padding included, that one of the models may read in a pass without gradients."""
     memory = devices.working_memory(device, _bytes_of_weights(models))
     if memory is None:
-        return CPU_TOKENS if batch_tokens is None else batch_tokens
+        return CPU_TOKENS
 
     widest = max(_widths(models))
     fitting = memory // (BYTES * LAYERS_IN_PASS * widest)
-    most = MOST_TOKENS if batch_tokens is None else batch_tokens
-    return max(1, min(most, fitting))
+    return max(1, min(MOST_TOKENS, fitting))
 
 
-def tokens_with_gradient(models: Sequence[torch.nn.Module], device: str) -> int | None:
-    """The tokens whose states fit on a GPU until the backward pass; None for a CPU."""
+def tokens_with_gradient(models: Sequence[torch.nn.Module], device: str) -> int:
+    """The tokens whose states are held until the backward pass, at most."""
     weights = TRAINING_COPIES * _bytes_of_weights(models)
     memory = devices.working_memory(device, weights)
     if memory is None:
-        return None
+        memory = CPU_TRAINING_BYTES
     numbers = KEPT_FOR_BACKWARD * sum(_widths(models[:1]))
     return max(1, memory // (BYTES * numbers))
 

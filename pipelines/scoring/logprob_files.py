@@ -8,7 +8,7 @@ retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: ove
                    documents), rank (from 1), doc_id, similarity (the documents' weights are a
                    softmax of it; see candidates.comparable); where there were fewer documents than
                    asked for, doc_id is "" and similarity -inf
-controls.parquet   the scores of the ensemble's controls, where they were asked for (controls.py)
+controls.parquet   the scores of the ensemble's controls (controls.py)
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def write_logprobs(
 
     They are sorted by (query_id, doc_id), and by (query_id, retriever, rank). `files` hold
     SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. `controls` hold
-    CONTROLS, and each becomes a row group. Without any, controls.parquet is not written.
+    CONTROLS, and each becomes a row group.
     """
     with atomic(out) as folder:
         folder.mkdir()
@@ -63,10 +63,9 @@ def write_logprobs(
                 bounds = [number * size, (number + 1) * size]
                 retrieved.write_table(_ranked(candidates, bounds, ids, scored))
 
-        if controls:
-            with parquet.writer(folder / "controls.parquet", CONTROLS.schema) as writer:
-                for file in controls:
-                    writer.write_table(parquet.read_parquet(file, schema=CONTROLS.schema))
+        with parquet.writer(folder / "controls.parquet", CONTROLS.schema) as writer:
+            for file in controls:
+                writer.write_table(parquet.read_parquet(file, schema=CONTROLS.schema))
 
 
 def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:

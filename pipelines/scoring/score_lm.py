@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from pipelines.scoring.logprobs import read_language_modelling
 from pipelines.storage import parquet
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
-
-if TYPE_CHECKING:
-    pass
 
 OUT = Path("data/logprobs")
 QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
@@ -67,18 +63,16 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
 
-        controls = None
-        if settings.logprobs.controls:
-            controls = score_controls(
-                lm,
-                folder,
-                queries,
-                retrieved,
-                top_k=settings.replug.top_k,
-                at_once=QUERIES,
-                pairs_work=work,
-                pairs_key=key,
-            )
+        controls = score_controls(
+            lm,
+            folder,
+            queries,
+            retrieved,
+            top_k=settings.replug.top_k,
+            at_once=QUERIES,
+            pairs_work=work,
+            pairs_key=key,
+        )
         out = OUT / corpus / name
         write_logprobs(
             out,
@@ -87,16 +81,14 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
             retrieved,
             files=files,
             size=QUERIES,
-            controls=controls.files if controls else (),
+            controls=controls.files,
         )
 
         store = WorkStore()
         store.forget(work, key)
-        metrics: dict[str, float] = {"queries": len(queries), "pairs": len(pairs)}
-        if controls:
-            store.forget(controls.work, controls.key)
-            metadata = parquet.metadata(out / "controls.parquet")
-            metrics["controls"] = metadata.num_rows
+        store.forget(controls.work, controls.key)
+        n_controls = parquet.metadata(out / "controls.parquet").num_rows
+        metrics = {"queries": len(queries), "pairs": len(pairs), "controls": n_controls}
         return metrics | lm.usage
 
 

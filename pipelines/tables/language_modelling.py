@@ -63,7 +63,7 @@ CONTROLS = Table(
     "logprobs/<corpus>/<lm>/controls.parquet",
     """\
 [Controls of the ensemble](language-modelling.md#controls): a row for each control, retriever and
-query, if `logprobs.controls` is true.""",
+query.""",
     [
         Column("query_id", pa.string(), "id in the corpus's queries"),
         Column(

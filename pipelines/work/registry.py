@@ -4,10 +4,10 @@ Each is a version of `longtail-retriever`, and the best so far is the `champion`
 `mlflow.artifacts.download_artifacts` fetches its folder, which sentence-transformers and
 transformers open.
 
-Versions are compared by the figure `lsr.best_by` of the validation queries, by which training keeps
-the best encoder, too. Choosing a model by the test queries would flatter it in the report. Where
-other queries, documents or language models gave the figures, the champion stays, and the new
-version says so.
+Versions are compared by a figure of the validation queries (params_models.py:best_by), by which
+training keeps the best encoder, too. Choosing a model by the test queries would flatter it in the
+report. Where other queries, documents or language models gave the figures, the champion stays, and
+the new version says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.params.params import BETTER
+from pipelines.params.params_models import BETTER, best_by
 from pipelines.storage import dvc_hashes
 
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
@@ -25,7 +25,7 @@ REGISTERED = "longtail-retriever"
 ALIAS = "champion"
 DESCRIPTION = f"""Retrievers tuned to a frozen language model by LM-supervised retrieval (LSR).
 
-The best of them by `lsr.best_by` is the `{ALIAS}`.
+The best of them on validation queries is the `{ALIAS}`.
 `mlflow.artifacts.download_artifacts("models:/{REGISTERED}@{ALIAS}")` gives its folder, which
 sentence-transformers opens."""
 FOLDER = Path("data/models/lsr")
@@ -33,7 +33,8 @@ METRICS = Path("data/metrics")
 # Figures of the validation queries; the file of metrics has each with _before and _after.
 FIGURES = ("recall_at_1", "recall_at_10", "bits_per_byte")
 ORIGIN = ("source", "path", "revision")  # params that say where a model comes from
-# Figure of lsr.best_by -> the params, besides LSR's, that say which queries gave it.
+# Figure by which versions are compared -> the params, besides LSR's, that say which queries gave
+# it.
 QUERIES = {
     "recall_at_1": ("seed", "language", "parts.answered", "parts.datastore", "answer.passage"),
     "bits_per_byte": ("seed", "parts.scored"),
@@ -52,9 +53,6 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     for path in (folder, metrics):
         if not path.exists() or dvc_hashes.md5(path) != md5_of_output.get(str(path)):
             return None
-    params = locked["params"]["params.yaml"]
-    if "best_by" not in params["lsr"]:  # an earlier version of Longtail tuned it
-        return None
     md5 = md5_of_output[str(folder)]
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
     if not runs:
@@ -95,7 +93,7 @@ def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
     """Tags of a version: the models it was made from, its inputs' MD5s, and what judged it."""
     params = locked["params"]["params.yaml"]
     lsr = params["lsr"]
-    tags = {"lm": lsr["lm"], "best_by": lsr["best_by"], "judged_on": judged_on(locked)}
+    tags = {"lm": lsr["lm"], "best_by": best_by(lsr["queries"]), "judged_on": judged_on(locked)}
     for model in (f"lm.{lsr['lm']}", f"retriever.{name}"):
         for key in ORIGIN:
             value = params[model].get(key)  # a retriever has no source
@@ -107,13 +105,13 @@ def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
 
 
 def judged_on(locked: dict[str, Any]) -> str:
-    """A hash of all that `lsr.best_by` depends on, other than the encoder.
+    """A hash of all that the figure `best_by` depends on, other than the encoder.
 
     Figures with the same hash can be compared.
     """
     params = locked["params"]["params.yaml"]
     lsr = params["lsr"]
-    figure = lsr["best_by"]
+    figure = best_by(lsr["queries"])
     queries = [params[name] for name in QUERIES[figure]]
     parts = [figure, lsr["validation_queries"], queries]
     inputs = ["data/corpus"]

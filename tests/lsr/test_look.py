@@ -79,33 +79,6 @@ def test_beta_gives_q_the_entropy_that_is_asked_for():
         )
 
 
-def test_candidates_come_from_further_down_too(project, looked):
-    corpora = training_queries.read_training_queries(project.params, "dense")
-    change(project, top_k=5, further_k=2)
-    refresher = Refresher(
-        project.params,
-        "dense",
-        corpora,
-        Schedule(corpora, project.params.lsr, 0),
-        TrainingFiles("train_lsr", "key"),
-    )
-    assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], (
-        "of 30 documents; without that many, at rank 50"
-    )
-    positions, similarities = refresher.candidates(0, np.arange(3))
-    change(project, top_k=30, further_k=0)
-    whole = Refresher(
-        project.params,
-        "dense",
-        corpora,
-        Schedule(corpora, project.params.lsr, 0),
-        TrainingFiles("train_lsr", "key"),
-    )
-    every = whole.candidates(0, np.arange(3))
-    assert positions.tolist() == every[0][:, refresher.ranks].tolist()
-    np.testing.assert_allclose(similarities, every[1][:, refresher.ranks], atol=1e-6)
-
-
 def row_of(value, entropy=0.5):
     return {"corpus": "popqa", "entropy": entropy} | {
         name: {"value": figure, "low": figure - 0.1, "high": figure + 0.1}

@@ -66,21 +66,23 @@ def tokens(encoder):
 
 @pytest.fixture
 def gradient(project):
-    """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded
-    with gradient at once.
+    """The gradient of LSR's loss over all weights, as one vector, and the most tokens
+    embedded with gradient at once.
     """
     targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
 
-    def compute(**changes):
+    def compute(most_tokens=None, bf16=False):
         sizes, encoder = (
             [],
             Encoder.open(UNTUNED, project.params.retriever["dense"], project.params.compute),
         )
         embed = encoder.embed_with_gradient
+        if most_tokens is not None:
+            encoder.tokens_with_gradient = most_tokens
 
         def counted(tokens, queries=False):
             vectors = embed(tokens, queries)
-            sizes.append(len(vectors) * vectors.requires_grad)
+            sizes.append(len(tokens.values) * vectors.requires_grad)
             return vectors
 
         def loss(documents, queries):
@@ -89,8 +91,7 @@ def gradient(project):
             )
 
         encoder.embed_with_gradient = counted
-        settings = project.params.lsr.model_copy(update=changes)
-        backward(encoder, settings, *tokens(encoder), loss)
+        backward(encoder, *tokens(encoder), loss, bf16=bf16)
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(
             sizes
         )
@@ -106,7 +107,7 @@ def test_queries_are_embedded_as_queries(project):
         seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))
         return (queries @ documents.T).sum()
 
-    backward(encoder, project.params.lsr, *tokens(encoder), loss)
+    backward(encoder, *tokens(encoder), loss)
     np.testing.assert_allclose(seen[0], encoder.embed(DOCUMENTS), atol=1e-5)
     np.testing.assert_allclose(seen[1], encoder.embed_queries(QUERIES), atol=1e-5)
     assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2
@@ -116,12 +117,12 @@ def test_parts_have_the_gradient_of_the_whole(gradient):
     """Those in bf16 are near it."""
     whole, _ = gradient()
     assert whole.abs().max() > 1e-3
-    for size in (1, 3, 14):
-        parts, most = gradient(micro_batch=size)
+    for size in (48, 80, 120):
+        parts, most = gradient(size)
         torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-4)
         assert most <= size
-    for size in (None, 3):
-        near, _ = gradient(dtype="bf16", micro_batch=size)
+    for size in (None, 80):
+        near, _ = gradient(size, bf16=True)
         assert near.dtype == torch.float32
         assert torch.cosine_similarity(near, whole, dim=0) > 0.98
         assert (near - whole).abs().max() > 1e-5
@@ -129,12 +130,12 @@ def test_parts_have_the_gradient_of_the_whole(gradient):
 
 def test_a_gpu_embeds_as_many_texts_as_its_memory_holds(gradient, project, monkeypatch):
     """The CPU has the memory of a GPU: the weights in training, and 200 kB more."""
-    whole, all_texts = gradient()
+    whole, all_tokens = gradient()
     encoder = Encoder.open(UNTUNED, project.params.retriever["dense"], project.params.compute)
     in_training = 4 * sum(weight.nbytes for weight in encoder.parameters())
     monkeypatch.setattr(devices, "total_memory", lambda device: in_training + 200_000)
     parts, most = gradient()
     torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-4)
-    assert 1 <= most < all_texts
+    assert 1 <= most < all_tokens
     monkeypatch.setattr(devices, "total_memory", lambda device: in_training + 10**9)
-    assert gradient()[1] == all_texts
+    assert gradient()[1] == all_tokens

@@ -22,6 +22,7 @@ from pipelines.retrieval.encoder import EXACT, Encoder
 
 def test_an_interrupted_round_ends_with_the_same_bytes(project, monkeypatch):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
+    monkeypatch.setattr(train_lsr, "CHECKPOINT_STEPS", 2)
     train_lsr.train_retriever(project.params, "dense")
     whole = written()
     remove_training()

@@ -55,8 +55,7 @@ def test_each_kind_of_queries_embeds_no_other_corpus(
         "embed_corpus",
         lambda docs, model, out: seen.append(out.parent.name),
     )
-    best_by = "bits_per_byte" if queries == "lm" else "recall_at_1"
-    change(project, queries=queries, best_by=best_by, steps=2, refresh_steps=1)
+    change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params, "dense")
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
@@ -82,7 +81,7 @@ def test_the_best_is_kept_be_it_untuned_or_the_last(
         return {"bits_per_byte": bits[len(seen) - 1], "recall_at_1": 0.5}
 
     monkeypatch.setattr(Refresher, "validate", validate)
-    change(project, **{"steps": 6, "refresh_steps": 2, "best_by": "bits_per_byte"} | changes)
+    change(project, **{"steps": 6, "refresh_steps": 2, "queries": "lm"} | changes)
     metrics, kept = train_lsr.train_retriever(project.params, "dense"), best // 2
     assert (metrics["kept_step"], metrics["bits_per_byte_after"]) == (best, bits[kept])
     written = json.loads(METRICS.read_text())
@@ -102,7 +101,7 @@ def test_without_validation_the_last_encoder_is_kept(project, monkeypatch):
     assert opened == [1], "the last encoder embeds nothing"
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
     for queries, best_by in (("lm", "bits_per_byte"), ("qa", "recall_at_1")):
-        change(project, keep="best", queries=queries, best_by=best_by)
+        change(project, keep="best", queries=queries)
         says = rf"lsr\.keep is best, but there are no queries .* by {best_by}; .*keep: last"
         with pytest.raises(LongtailError, match=says):
             train_lsr.train_retriever(project.params, "dense")
@@ -117,9 +116,9 @@ def test_the_best_is_by_one_figure_then_the_first(recalls, by_recall, project):
     rows = []
     for step, recall, bits in zip((0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.7), strict=True):
         rows.append({"step": step, "recall_at_1": recall, "bits_per_byte": bits})
-    change(project, best_by="recall_at_1")
+    change(project, queries="mixed")
     assert train_lsr.best_step(rows, project.params.lsr) == by_recall
-    change(project, best_by="bits_per_byte")
+    change(project, queries="lm")
     assert train_lsr.best_step(rows, project.params.lsr) == 2
 
 

@@ -61,7 +61,7 @@ def test_training_and_validation_texts_have_own_splits(project):
 def test_queries_are_of_the_first_scored_corpus(changes, names, project):
     project.params.parts = project.params.parts.model_copy(update=changes)
     if not project.params.parts.answered:
-        lsr = project.params.lsr.model_copy(update={"best_by": "bits_per_byte"})
+        lsr = project.params.lsr.model_copy(update={"queries": "lm"})
         project.params.lsr = lsr
     assert [
         (corpus.name, corpus.corpus)

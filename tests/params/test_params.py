@@ -97,8 +97,7 @@ def change(values: dict, changes: dict) -> None:
             0,
             ["lsr.keep", "should be last with lsr.validation_queries: 0"],
         ),
-        ("lsr.queries", "lm", ["lsr.best_by", "['bits_per_byte'] here", "needs questions"]),
-        ("popqa.train_share", 0.0, ["lsr.best_by", "['bits_per_byte'] here", "train_share"]),
+        ("popqa.train_share", 0.0, ["lsr.queries", "'mixed'", "recall_at_1", "train_share"]),
         ("lsr.lm", "gpt2", ["lsr.lm", "'gpt2'", "should be one of lms, tiny"]),
     ],
 )
@@ -129,7 +128,7 @@ NOTHING = {
     ("allowed", "one_more", "says"),
     [
         (
-            {"lsr.queries": "lm", "lsr.qa_queries": 0, "lsr.best_by": "bits_per_byte"},
+            {"lsr.queries": "lm", "lsr.qa_queries": 0},
             {"lsr.queries": "qa"},
             r"lsr\.qa_queries .*at least 1 .*: qa",
         ),
@@ -139,14 +138,9 @@ NOTHING = {
             r"lsr\.lm_queries .*at least 1 .*: lm",
         ),
         (
-            {"lsr.queries": "qa"},
-            {"lsr.best_by": "bits_per_byte"},
-            r"lsr\.best_by .*\['recall_at_1'\] here, as bits_per_byte needs texts",
-        ),
-        (
-            {"lsr.best_by": "bits_per_byte"},
+            {"lsr.queries": "lm"},
             {"queries.validation_share": 0.0},
-            r"lsr\.best_by .*\['recall_at_1'\] here, .* queries\.validation_share",
+            r"lsr\.queries is 'lm': .* by bits_per_byte, which needs texts .*validation_share",
         ),
         (
             {},

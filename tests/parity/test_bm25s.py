@@ -32,7 +32,7 @@ K = 100
     ],
 )
 @pytest.mark.usefixtures("workplace")
-def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
+def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b, monkeypatch):
     """Equal scores may change places."""
     texts = [f"{passage.title} {passage.text}" for passage in passages]
     ids, docs, out = [f"{i:05d}" for i in range(len(texts))], Path("docs.parquet"), Path("index")
@@ -41,7 +41,8 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
         docs,
     )
     settings = params_file.load_params(root / "params.yaml").index
-    settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
+    monkeypatch.setattr(bm25_build, "K1", k1)
+    monkeypatch.setattr(bm25_build, "B", b)
     bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]
     positions, found_scores = bm25.BM25(out, docs).search(questions, K)

@@ -43,7 +43,7 @@ def texts(passages) -> list[str]:
 @pytest.fixture(scope="module")
 def copied(real_models, tmp_path_factory):
     """The params, and the folder that the stage `base_retriever` writes."""
-    changes = {"max_tokens": MAX_TOKENS, "batch_tokens": 4096, "dtype": "auto"}
+    changes = {"max_tokens": MAX_TOKENS, "dtype": "auto"}
     settings = tiny_models.retriever(path=str(real_models / "minilm"), **changes)
     folder = tmp_path_factory.mktemp("encoder") / "retriever"
     base_retriever.copy_pretrained(settings, folder)
@@ -140,9 +140,7 @@ def made_by(library, made: str, folder) -> None:
 def test_every_module_and_setting_is_the_librarys(library, made, old, tmp_path):
     made_by(library, made, tmp_path)
     folder = as_older_versions_write(tmp_path / "made") if old else tmp_path / "made"
-    settings = tiny_models.retriever(
-        **model_folders.read_model_folder(folder).settings | {"batch_tokens": 256}
-    )
+    settings = tiny_models.retriever(**model_folders.read_model_folder(folder).settings)
     texts = [*tiny_models.words(9, 1), "VELM Velm", "Łódź [PAD] </s>"]
     opened = library.SentenceTransformer(str(folder), device="cpu")
     as_titled = [settings.document.replace("{title} {text}", text) for text in texts]

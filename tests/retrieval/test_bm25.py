@@ -51,18 +51,17 @@ def write(folder, texts, sources=None, titles=None):
     return folder / "docs.parquet"
 
 
-def build(docs, out, k1=1.5, b=0.75):
-    settings = vectors.settings(bm25_k1=k1, bm25_b=b)
-    return bm25_build.build(docs, out, settings, vectors.compute(), "index@test-bm25")
+def build(docs, out):
+    return bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index@test-bm25")
 
 
 @pytest.fixture
 def searching(tmp_path):
     """A function that indexes texts and opens the index."""
 
-    def made(texts=TEXTS, sources=None, titles=None, **settings):
+    def made(texts=TEXTS, sources=None, titles=None):
         docs = write(tmp_path, texts, sources, titles)
-        build(docs, tmp_path / "out", **settings)
+        build(docs, tmp_path / "out")
         return bm25.BM25(tmp_path / "out", docs)
 
     return made
@@ -83,11 +82,11 @@ def formula(query, texts=TEXTS, k1=1.5, b=0.75):
 
 
 @pytest.mark.parametrize("settings", [{}, {"k1": 0.9, "b": 0.4}])
-def test_scores_are_the_formulas_and_ties_go_by_position(searching, settings):
+def test_scores_are_the_formulas_and_ties_go_by_position(searching, settings, monkeypatch):
+    for name, value in settings.items():
+        monkeypatch.setattr(bm25_build, name.upper(), value)
     queries = ["Velm city", "velm VELM author", "東京", "O\u0308degard running", "zzz", ""]
-    for query, positions, scores in zip(
-        queries, *searching(**settings).search(queries, 6), strict=True
-    ):
+    for query, positions, scores in zip(queries, *searching().search(queries, 6), strict=True):
         expected = formula(query, **settings)
         order = np.lexsort((np.arange(6), -expected.astype(np.float32)))
         np.testing.assert_array_equal(positions, order)

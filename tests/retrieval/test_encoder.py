@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval import base_retriever, encoder
+from pipelines.retrieval import base_retriever, encoder, token_limits
 from pipelines.retrieval.encoder import BF16, EXACT, QUERIES, Encoder, Numerics
 from pipelines.work import devices
 
@@ -72,11 +72,11 @@ POOLS = {
     ("pooling", "similarity"),
     [("mean", "cosine"), ("cls", "cosine"), *((pooling, "dot") for pooling in POOLS)],
 )
-def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
+def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity, monkeypatch):
+    monkeypatch.setattr(token_limits, "CPU_TOKENS", 64)
     settings = {
         "pooling": pooling,
         "similarity": similarity,
-        "batch_tokens": 64,
         "query_prefix": "query: ",
     }
     opened = open_encoder(
@@ -165,7 +165,8 @@ def test_no_batch_has_more_tokens_than_allowed(batch_tokens, cached, folder, mon
     """Little of them is padding."""
     monkeypatch.setattr(encoder, "CACHED_TOKENS", cached)
     monkeypatch.setattr(encoder, "CACHED_WITH_GRADIENT", 60)
-    opened, shapes = open_encoder(folder, batch_tokens=batch_tokens), []
+    monkeypatch.setattr(token_limits, "CPU_TOKENS", batch_tokens)
+    opened, shapes = open_encoder(folder), []
     opened.documents.model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append(
             (inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))
@@ -346,7 +347,7 @@ def test_on_a_gpu_batches_follow_its_memory(folder, monkeypatch):
     sizes = []
     for memory in (weights + 10**5, weights + 10**8):
         monkeypatch.setattr(devices, "total_memory", lambda device, memory=memory: memory)
-        opened = open_encoder(folder, EXACT, batch_tokens=None)
+        opened = open_encoder(folder, EXACT)
         shapes = []
         opened.documents.model.register_forward_pre_hook(
             lambda _, args, inputs, shapes=shapes: shapes.append(inputs["input_ids"].shape),

@@ -28,7 +28,7 @@ def write(folder: Path, vectors: np.ndarray, shard: int = 700) -> Path:
 
 
 def settings(kind: str = "auto", **changes) -> params.Index:
-    values = {"kind": kind, "memory_gb": 4.0, "bm25_k1": 1.5, "bm25_b": 0.75}
+    values = {"kind": kind, "memory_gb": 4.0}
     return params.Index(**values | changes)
 
 

@@ -77,15 +77,6 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
         )
 
 
-def test_a_run_without_controls_has_none(project):
-    project.params.logprobs = project.params.logprobs.model_copy(
-        update={"controls": False, "max_queries": 2}
-    )
-    assert "controls" not in score_lm.score_corpus(project.params, "pile", "tiny")
-    assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
-    assert control_figures.read_controls(OUT, np.array(["q"])) == []
-
-
 def test_without_an_encoder_bm25s_documents_are_joined():
     empty = np.empty((0, 0), int)
     for found, compared in (

@@ -11,6 +11,7 @@ import tiny_models
 from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
 
+from pipelines.params.params_models import best_by
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.atomic import write_json
 from pipelines.storage.dvc_hashes import md5
@@ -29,13 +30,12 @@ PARAMS = {  # of dvc.lock
     "parts.datastore": "wikipedia",
     "parts.scored": ["pile"],
     "answer.passage": "{text}",
-    "lsr": {"lm": "tiny", "validation_queries": 6, "best_by": "recall_at_1"},
+    "lsr": {"lm": "tiny", "validation_queries": 6, "queries": "mixed"},
     "lm.tiny": {
         "source": "pretrained",
         "path": "org/lm",
         "revision": "0123abc",
         "dtype": "fp32",
-        "batch_tokens": 8,
         "http": None,
     },
     "retriever.dense": SETTINGS.model_dump(),
@@ -44,6 +44,7 @@ LOCKED = {  # dvc.lock's part of the stage, but for its outputs
     "deps": [{"path": path, "md5": f"MD5 of {path}"} for path in INPUTS],
     "params": {"params.yaml": PARAMS},
 }
+QUERIES_OF = {"recall_at_1": "mixed", "bits_per_byte": "lm"}  # lsr.queries of a figure
 QUESTIONS = {  # figures of a training on questions alone
     "recall_at_1_before": 0.4,
     "recall_at_1_after": 0.6,
@@ -82,11 +83,11 @@ def here(databases, tuned, tmp_path, monkeypatch):
 
 
 def retrain(client, experiment: str, locked: dict, before: float | None, after: float | None):
-    """Put other weights in place, with figures of lsr.best_by if they were validated, their run,
+    """Put other weights in place, with figures if they were validated, their run,
     and their part of dvc.lock."""
     weights = FOLDER / "model.safetensors"
     weights.write_bytes(weights.read_bytes() + b"\0")
-    figure = locked["params"]["params.yaml"]["lsr"]["best_by"]
+    figure = best_by(locked["params"]["params.yaml"]["lsr"]["queries"])
     figures = {f"{figure}_before": before, f"{figure}_after": after}
     write_json(METRICS, figures if after else {})
     for out in locked["outs"]:
@@ -140,7 +141,7 @@ def test_a_run_registers_what_it_trained(here, tuned):
 ])  # fmt: skip
 def test_only_a_better_one_takes_the_place(figure, name, worse, best, better, here):
     client, _, locked = here
-    locked["params"]["params.yaml"]["lsr"]["best_by"] = figure
+    locked["params"]["params.yaml"]["lsr"]["queries"] = QUERIES_OF[figure]
     if figure == "bits_per_byte":
         verdict = verdict_on(*here, worse, best)
         assert "not champion: version 1, the champion, was judged by another figure" in verdict
@@ -181,7 +182,7 @@ def judged_with(figure: str, changed: str | None = None) -> str:
         params[changed] |= OTHER_SETTINGS[changed]
     elif changed in params:
         params[changed] = "another"
-    params["lsr"]["best_by"] = figure
+    params["lsr"]["queries"] = QUERIES_OF[figure]
     return judged_on(locked)
 
 
