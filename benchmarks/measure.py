@@ -103,7 +103,7 @@ def real(name: str, folder: str = "LONGTAIL_REAL") -> Path | None:
 
 
 def compute(workers: int = 1) -> params.Compute:
-    return params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+    return params.Compute(threads=1, workers=workers, dask=None, device="cpu")
 
 
 def number(value: float) -> str:

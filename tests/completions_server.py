@@ -292,4 +292,4 @@ def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **c
         "batch_tokens": 1024,
         "n_shots": None,
     }
-    return params.LM(source="http", path="served", http=http, chat=chat, **rest)
+    return params.LM(path="served", http=http, chat=chat, **rest)

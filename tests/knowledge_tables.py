@@ -40,9 +40,7 @@ def chosen(
         "language": "en",
         "contact": None,
         "ingest": params.Ingest(max_reject_share=max_share, memory_gb=memory_gb),
-        "compute": params.Compute(
-            threads=threads, workers=workers, executor="local", dask=None, device="cpu"
-        ),
+        "compute": params.Compute(threads=threads, workers=workers, dask=None, device="cpu"),
     }
     return SimpleNamespace(**of_all | sections)
 

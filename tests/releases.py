@@ -38,7 +38,7 @@ MADE_BY = {
             "per_relation": 2000,
             "refresh": False,
         },
-        "lm": {"tiny": {"source": "pretrained", "path": "../models/tiny", "revision": None}},
+        "lm": {"tiny": {"path": "../models/tiny", "revision": None, "http": None}},
         "retrievers": ["dense"],
         "retriever": {
             "dense": tiny_models.retriever(path="owner/base", revision="abc").model_dump()

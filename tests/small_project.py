@@ -38,7 +38,7 @@ SECTIONS += ("language", "replug", "answer", "report", "ways")
 UNTUNED = methods.encoder_folder(Method("dense", "dense"))
 TUNED = methods.encoder_folder(Method("lsr", "dense"))
 SMALL = {
-    "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
+    "compute": {"threads": 1, "workers": 1, "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0}
     | {"batch_size": 4, "steps": 6, "refresh_steps": 3},
     "logprobs": {

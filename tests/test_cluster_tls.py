@@ -72,7 +72,7 @@ def test_shards_go_over_tls_as_the_guide_says(root, address, monkeypatch):
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 
     monkeypatch.setattr(executors, "PATIENCE_SECONDS", 1)
-    compute = params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
+    compute = params.Compute(threads=1, workers=2, dask=address, device="cpu")
     with (
         pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"),
         executors.processes(compute),

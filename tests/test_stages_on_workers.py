@@ -135,7 +135,7 @@ STAGES = (score, answers, indexed, pytest.param(trained, marks=pytest.mark.slow)
 
 
 def dask(cluster):
-    return tiny_models.compute(executor="dask", dask=cluster.scheduler_address)
+    return tiny_models.compute(dask=cluster.scheduler_address)
 
 
 class Lent:

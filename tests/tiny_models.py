@@ -135,7 +135,6 @@ def retriever(**changes) -> params.Retriever:
 def local_lm(**changes) -> params.LM:
     """The params of `language_model`, some of them changed."""
     plain = {
-        "source": "pretrained",
         "path": None,
         "revision": None,
         "http": None,
@@ -149,7 +148,7 @@ def local_lm(**changes) -> params.LM:
 
 def compute(**changes) -> params.Compute:
     """One thread in one process, but for what is changed."""
-    plain = {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"}
+    plain = {"threads": 1, "workers": 1, "dask": None, "device": "cpu"}
     return params.Compute(**plain | changes)
 
 

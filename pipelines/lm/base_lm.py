@@ -24,7 +24,7 @@ def make_lm(settings: Settings, name: str) -> stage.Metrics:
     """Make the folder of the language model called `name` in the params."""
     lm = settings.lm[name]
     out = OUT / name
-    if lm.source == "http":
+    if lm.http:
         return name_served(lm, out)
     from transformers import AutoModelForCausalLM
 

@@ -71,7 +71,6 @@ class LocalModel(LocalAbilities):
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
         loaded = load(folder, self.tokenizer, dtype, device)
         self.model = loaded.model
-        self.nats_from_fp32 = loaded.difference
 
         self.name = name
         self.max_tokens = max_tokens(folder, self.tokenizer)

@@ -48,7 +48,7 @@ def open_lm(folder: Path, lm: LM, compute: Compute, *, scoring: bool = False) ->
     the folder has no causal language model, the server does not answer, or `scoring` is needed and
     the server can't score.
     """
-    if lm.source == "http":
+    if lm.http:
         from pipelines.lm.http_model import HttpModel
 
         model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), SCRATCH / "completions")
@@ -103,11 +103,11 @@ def lm_at_work(
 
     Raises LongtailError as `open_lm` does, where the weights are opened.
     """
-    if lm.source == "http":
+    if lm.http:
         yield open_lm(folder, lm, compute, scoring=scoring)
         return
     settings = _settings(lm, compute, scoring)
-    if compute.executor == "local" and compute.workers == 1:
+    if not compute.dask and compute.workers == 1:
         yield open_local(folder, *settings)
         return
     with LMWorkers(folder, settings) as lm_workers:

@@ -46,9 +46,7 @@ class Compute(Section):
     threads: PositiveInt
     # processes at once: stages side by side, or one stage's shards; never changes a result
     workers: PositiveInt
-    # what runs shards: processes on this machine, or a Dask cluster
-    executor: Literal["local", "dask"]
-    # dask: address of its scheduler
+    # address of the scheduler of a Dask cluster, which runs shards; null: processes on this machine
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None
     # where torch computes; FAISS's lists and DuckDB stay on the CPU
     device: Literal["cpu", "cuda"]

@@ -51,13 +51,11 @@ class LMServer(Section):
 class LM(Section):
     """A language model."""
 
-    # local weights, or a server
-    source: Literal["pretrained", "http"]
-    # pretrained: local folder or Hub name; http: model name
+    # local folder or Hub name; the model's name on a server
     path: str | None
-    # commit on the Hub of a pretrained model or of a server's tokenizer
+    # commit on the Hub of the model, or of a server's tokenizer
     revision: str | None
-    # http: the server
+    # the server; null: local weights
     http: LMServer | None
     # number format of the weights; bf16: fp16 on GPUs without it; auto: bf16 if the device has it
     # and log-probs are within 0.05 nats a token of those in fp32, else fp32

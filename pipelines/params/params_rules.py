@@ -82,14 +82,6 @@ def _check_names(params: Params) -> None:
 
 
 def _check_sections(params: Params) -> None:
-    compute = params.compute
-    if compute.executor == "dask":
-        _require(
-            compute.dask is not None,
-            "compute.dask",
-            "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask",
-        )
-
     tokens = params.chunk.tokens
     _require(
         params.chunk.min_tokens <= tokens,
@@ -117,14 +109,9 @@ def _check_sections(params: Params) -> None:
 
 
 def _check_lm(key: str, lm: LM) -> None:
-    """A language model's settings fit its source."""
-    if lm.source == "http":
-        _require(
-            lm.http is not None and bool(lm.path),
-            f"{key}.http",
-            "should be the server's settings, beside path, the model's name there, "
-            "with source: http",
-        )
+    """A language model's settings fit where it is."""
+    if lm.http:
+        _require(bool(lm.path), f"{key}.path", "should be the model's name on the server")
         if lm.http.max_cost:
             _require(
                 lm.http.prompt_price > 0,

@@ -19,10 +19,6 @@ from pipelines.report.run_tables import Row, with_intervals
 from pipelines.retrieval.documents import fill
 from pipelines.storage import database
 
-ORIGINS = {  # source of a model in params -> in words
-    "pretrained": "{path}",
-    "http": "{path} on a server",
-}
 UNKNOWN = "not named in its files"
 LIBRARY = "sentence-transformers"
 TITLE = "Hamlet"  # of the card's example
@@ -98,7 +94,9 @@ def _front_matter(licence: str, language_code: str) -> str:
 def _model(settings: Facts) -> Facts:
     """Where a model comes from, in words, and its licence."""
     shown = contents.public_params(settings)
-    origin = ORIGINS[settings.get("source", "pretrained")].format(path=shown["path"])
+    origin = shown["path"]
+    if settings.get("http"):
+        origin += " on a server"
     if settings["revision"]:
         origin += f", revision {settings['revision']}"
     return {"origin": origin, "licence": _licence(settings)}
@@ -106,7 +104,7 @@ def _model(settings: Facts) -> Facts:
 
 def _licence(settings: Facts) -> str:
     """The licence in the card of a model, in its folder or in the Hub's cache of this machine."""
-    if settings.get("source") == "http":
+    if settings.get("http"):
         return UNKNOWN
     file = Path(settings["path"], contents.CARD)
     if not file.parent.is_dir():

@@ -207,7 +207,7 @@ def _weights(model: LM | Retriever) -> str:
     """A model's name on the Hub or on its server, or that of its folder; no other part
     of the path.
     """
-    if isinstance(model, LM) and model.source == "http":
+    if isinstance(model, LM) and model.http:
         return f"{model.path}, on a server"
     path = model.path or ""
     return path if model.revision else path.rstrip("/").rsplit("/", 1)[-1]

@@ -119,7 +119,7 @@ def embed_corpus(
         chosen = hashlib.blake2b(positions.tobytes()).hexdigest()
         result_depends_on = (retriever, compute.device, encoder.numerics, chosen)
         key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
-        if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
+        if compute.device == "cuda" and not compute.dask and len(visible_gpus()) < 2:
             files = _embed_on_gpu(encoder, texts, shards, name, key)
         else:
             steps = Steps(read=texts, work=_embed, write=_write, length=_characters)

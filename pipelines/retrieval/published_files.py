@@ -61,23 +61,6 @@ def read_vectors(path: Path) -> Iterator[Vectors]:
             yield from _read_faiss(path, path.with_name("docid"))
 
 
-def part_sizes(path: Path) -> list[int]:
-    """The bytes of each part, of which `read_vectors` has one in memory; none for a missing path.
-
-    Of a FAISS index, which is one part, fewer are in memory.
-    """
-    if (path / "index").is_file():
-        return [(path / "index").stat().st_size]
-    if path.is_dir():
-        return [file.stat().st_size for file in visible_files(path)]
-    if not path.is_file():
-        return []
-    if tarfile.is_tarfile(path):
-        with tarfile.open(path) as archive:
-            return [member.size for member in archive.getmembers() if member.isfile()]
-    return [path.stat().st_size]
-
-
 def _read_tar(path: Path) -> Iterator[Vectors]:
     try:
         with tarfile.open(path) as archive:

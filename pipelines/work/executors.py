@@ -47,8 +47,8 @@ def processes(
         workers = min(workers, max(most, 1))
 
     pool: _Processes | _Cluster
-    if compute.executor == "dask":
-        pool = _Cluster(str(compute.dask), gpu)
+    if compute.dask:
+        pool = _Cluster(compute.dask, gpu)
     elif workers > 1:
         gpus = visible_gpus() if compute.device == "cuda" else []
         pool = _Processes(workers, gpus)
@@ -164,7 +164,7 @@ def _connect(address: str):
         from distributed import Client
     except ImportError:
         raise LongtailError(
-            "compute.executor: dask needs a package; `pip install '.[dask]'` in Longtail's checkout"
+            "compute.dask needs a package; `pip install '.[dask]'` in Longtail's checkout"
         ) from None
     # Dask would write tracebacks of errors that come as one line here.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)

@@ -32,7 +32,7 @@ FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics")
 # Figures of the validation queries; the file of metrics has each with _before and _after.
 FIGURES = ("recall_at_1", "recall_at_10", "bits_per_byte")
-ORIGIN = ("source", "path", "revision")  # params that say where a model comes from
+ORIGIN = ("path", "revision")  # params that say where a model comes from
 # Figure by which versions are compared -> the params, besides LSR's, that say which queries gave
 # it.
 QUERIES = {
@@ -96,7 +96,7 @@ def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
     tags = {"lm": lsr["lm"], "best_by": best_by(lsr["queries"]), "judged_on": judged_on(locked)}
     for model in (f"lm.{lsr['lm']}", f"retriever.{name}"):
         for key in ORIGIN:
-            value = params[model].get(key)  # a retriever has no source
+            value = params[model][key]
             if value is not None:
                 tags[f"{model}.{key}"] = value
     for entry in locked["deps"]:
@@ -195,7 +195,7 @@ def _describe(client, name: str, tags: dict[str, str], run) -> str:
 
 
 def _origin(model: str, tags: dict[str, str]) -> str:
-    """Where a model comes from, in words, as "source pretrained, path facebook/contriever"."""
+    """Where a model comes from, in words, as "path facebook/contriever"."""
     words = []
     for key in ORIGIN:
         if f"{model}.{key}" in tags:

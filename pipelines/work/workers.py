@@ -88,7 +88,7 @@ class Workers(ExitStack):
     def start(self, stage: str, first: Any, steps: Steps, times: float) -> Executor | None:
         """The workers for `times` times the work on the `first` task; None if there are none."""
         compute = self._compute
-        alone = compute.executor == "local" and compute.workers == 1
+        alone = not compute.dask and compute.workers == 1
         if self._pool is not None or alone:
             return self._pool
 
@@ -96,7 +96,7 @@ class Workers(ExitStack):
         operations = 2.0 * self.model.parameters * tokens
         n_workers = int(operations / OPERATIONS_PER_WORKER[compute.device])
 
-        if compute.executor == "dask":
+        if compute.dask:
             fewest = 1 if compute.device == "cpu" else 0
             limit = ""
         else:

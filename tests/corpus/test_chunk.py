@@ -82,7 +82,7 @@ def test_processes_that_read_a_file_in_parts_write_the_same(
     assert len(wikipedia.source_parts(path)) > 2
     if executor == "dask":
         address = request.getfixturevalue("cluster").scheduler_address
-        settings.compute = settings.compute.model_copy(update={"executor": "dask", "dask": address})
+        settings.compute = settings.compute.model_copy(update={"dask": address})
     assert make(tokenizer, settings, "wikipedia", "several") == one
     assert_same_bytes("one", "several")
     assert not list(Path(".longtail/work").iterdir())

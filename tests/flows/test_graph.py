@@ -24,7 +24,7 @@ def stages(*marks: str | None) -> list[graph.Stage]:
 
 
 def compute(workers: int, device: str = "cpu") -> Compute:
-    return Compute(threads=1, workers=workers, executor="local", dask=None, device=device)
+    return Compute(threads=1, workers=workers, dask=None, device=device)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def indexed(folder, monkeypatch, root, titles, texts):
     docs.parent.mkdir(parents=True)
     ids = [f"wikipedia:{number}:0" for number in range(1, len(texts) + 1)]
     pq.write_table(pa.table({"id": ids, "title": titles, "text": texts}), docs)
-    compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
+    compute = params.Compute(threads=1, workers=1, dask=None, device="cpu")
     settings = params_file.load_params().index
     bm25_build.build(docs, folder / "data/index/bm25/wikipedia", settings, compute, "test")
 

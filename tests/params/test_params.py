@@ -34,11 +34,6 @@ def change(values: dict, changes: dict) -> None:
         ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "valid integer"]),
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "valid integer"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
-        (
-            "compute.executor",
-            "dask",
-            ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"],
-        ),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),

@@ -188,7 +188,7 @@ def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
         "completion_price": 0.002,
         "max_cost": None,
     }
-    values["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
+    values["lm"]["gpt2-xl"] |= {"http": server}
     scores = plan.plan_run(params_file.parse(values)).work[1]
     assert scores.work == "scores for LSR of contriever"
     assert scores.cost == pytest.approx(scores.tokens * 0.002 / 1000)

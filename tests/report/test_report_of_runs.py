@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
+import completions_server
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,7 +45,8 @@ def richer(written, tmp_path_factory):
     data, chosen = shutil.copytree(written[0], home / "data"), copy.copy(SETTINGS)
     chosen.retrievers = ["dense", "e5-base"]
     chosen.parts = SETTINGS.parts.model_copy(update={"tuned": chosen.retrievers})
-    on_a_server = {"source": "http", "path": "davinci-002"}
+    server = completions_server.settings("http://127.0.0.1:1/v1").http
+    on_a_server = {"http": server, "path": "davinci-002"}
     chosen.lm = SETTINGS.lm | {"tiny": SETTINGS.lm["tiny"].model_copy(update=on_a_server)}
     _add_retriever(data)
     for file in (data / "imported/popqa/davinci").glob("*.parquet"):

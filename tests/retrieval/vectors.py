@@ -33,4 +33,4 @@ def settings(kind: str = "auto", **changes) -> params.Index:
 
 
 def compute() -> params.Compute:
-    return params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
+    return params.Compute(threads=1, workers=1, dask=None, device="cpu")

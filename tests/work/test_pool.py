@@ -26,14 +26,11 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def local(workers: int, **changed) -> Compute:
-    return Compute(
-        **{"threads": 1, "workers": workers, "executor": "local", "dask": None, "device": "cpu"}
-        | changed
-    )
+    return Compute(**{"threads": 1, "workers": workers, "dask": None, "device": "cpu"} | changed)
 
 
 def dask(address: str) -> Compute:
-    return local(1, executor="dask", dask=address)
+    return local(1, dask=address)
 
 
 def square(n: int) -> int:

@@ -32,7 +32,6 @@ PARAMS = {  # of dvc.lock
     "answer.passage": "{text}",
     "lsr": {"lm": "tiny", "validation_queries": 6, "queries": "mixed"},
     "lm.tiny": {
-        "source": "pretrained",
         "path": "org/lm",
         "revision": "0123abc",
         "dtype": "fp32",
@@ -120,7 +119,7 @@ def test_a_run_registers_what_it_trained(here, tuned):
     for text in (
         "`dense`, champion by recall@1: 0.6000 on validation queries, 0.4000 before it was tuned.",
         "| recall@10 | 0.8000 | 0.9000 |",
-        "`tiny` taught it: source pretrained, path org/lm, revision 0123abc.",
+        "`tiny` taught it: path org/lm, revision 0123abc.",
         "| `data/questions` | MD5 of data/questions |",
         "made by the run [a run](",
     ):

@@ -94,13 +94,11 @@ def on(compute, times: int = 2) -> list[str]:
 
 
 def compute_on(**changes):  # not tiny_models': workers import this module, and would import torch
-    return params.Compute(
-        **{"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"} | changes
-    )
+    return params.Compute(**{"threads": 1, "workers": 1, "dask": None, "device": "cpu"} | changes)
 
 
 def dask(cluster, **changes):
-    return compute_on(executor="dask", dask=cluster.scheduler_address, **changes)
+    return compute_on(dask=cluster.scheduler_address, **changes)
 
 
 def test_little_work_is_done_in_this_process(
