@@ -25,7 +25,6 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.measure import Row, Run
-from pipelines.params import params
 from pipelines.retrieval import dense, dense_build, dense_tuning
 from pipelines.retrieval.dense_tuning import RECALL_DEPTH, TUNING_QUERIES
 
@@ -51,7 +50,7 @@ QUERIES = {"at once": 500, "one by one": 30}
 SEARCHED = QUERIES["at once"]  # the last queries; those before them tune the index
 EXACT_QUERIES = 2000
 SEARCHES = 3  # the fastest counts
-SETTINGS = params.Index(kind="ivf", memory_gb=24.0)
+MEMORY_GB = 24.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def longtail(folder: Path) -> Speed:
     with chdir(folder):
         here = Path(".")
         count = dense.Index(here, flat=True).count
-        plan = dense_build.choose_index(count, queries.shape[1], SETTINGS)
+        plan = dense_build.choose_index(count, queries.shape[1], MEMORY_GB)
         dense_build.build_lists(plan, here, 0, measure.compute(), 1, "benchmark")
         tuned = dense.Index(here, threads=1)
         dense_tuning.tune_search(tuned, queries[:TUNING_QUERIES])

@@ -30,11 +30,10 @@ SECTIONS = (
     "retriever",
     "retrievers",
     "parts",
-    "index",
     "lsr",
     "logprobs",
 )
-SECTIONS += ("language", "replug", "answer", "report", "ways")
+SECTIONS += ("ingest", "language", "replug", "answer", "report", "ways")
 UNTUNED = methods.encoder_folder(Method("dense", "dense"))
 TUNED = methods.encoder_folder(Method("lsr", "dense"))
 SMALL = {
@@ -76,7 +75,11 @@ def built(tmp_path_factory, settings):
                     out = methods.index_folder(method, corpus)
                     index.index_dense(docs, model, out, chosen, retriever="dense", name="index")
                 bm25_build.build(
-                    docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25"
+                    docs,
+                    folder / f"data/index/bm25/{corpus}",
+                    chosen.ingest.memory_gb,
+                    chosen.compute,
+                    "bm25",
                 )
 
     return once(tmp_path_factory, "small_project", make)

@@ -105,10 +105,11 @@ def natural_questions() -> tuple[pa.Table, pa.Table]:
 
 def indexed(project, compute) -> dict[str, bytes]:
     """The files of the stage `index`: embeddings, and lists that are learnt and filled."""
-    by_lists = project.params.index.model_copy(update={"kind": "ivf"})
     docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
-    chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
-    index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
+    chosen = SimpleNamespace(**vars(project.params) | {"compute": compute})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense_build, "FLAT_UP_TO", 1)
+        index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
     shutil.rmtree(KEPT.folder)  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 

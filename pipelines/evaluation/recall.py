@@ -19,7 +19,7 @@ from pipelines import catalogue, intervals, methods, progress
 from pipelines.language import language
 from pipelines.methods import Method
 from pipelines.params.param_types import RetrieverName
-from pipelines.params.params import Index, Ingest, Parts
+from pipelines.params.params import Ingest, Parts
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
@@ -46,7 +46,6 @@ class Settings(RetrievalSettings):
     language: str
     ingest: Ingest
     retrievers: list[RetrieverName]
-    index: Index
     parts: Parts
     ways: list[str]
 
@@ -188,7 +187,12 @@ def search_exactly(
     count = documents.count_documents(docs)
     spoken = language.read_language(settings.language)
     bm25_build.build(
-        docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
+        docs,
+        index,
+        settings.ingest.memory_gb,
+        settings.compute,
+        name="evaluate_retrieval",
+        language=spoken,
     )
     searched: dict[str, Retriever] = {}
     for run_index in methods.run_indexes(retrievers, settings.parts.tuned):

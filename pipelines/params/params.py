@@ -26,7 +26,6 @@ from pipelines.params.params_models import (
     LSR,
     Answer,
     AnswerOfSet,
-    Index,
     LMServer,
     Logprobs,
     Replug,
@@ -57,7 +56,8 @@ class Ingest(Section):
 
     # a larger share of rejected rows, or of questions that a server refuses, stops the stage
     max_reject_share: Share
-    # GB for joins and name searches; larger ones spill to disk or take several passes
+    # GB for joins, name searches and indexes; larger joins spill to disk, larger searches take
+    # several passes, and larger indexes get coarser codes
     memory_gb: PositiveFloat
 
 
@@ -334,7 +334,6 @@ class Params(Section):
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]
     plan: Plan = Field(default_factory=Plan)
-    index: Index
     lsr: LSR
     logprobs: Logprobs
     replug: Replug

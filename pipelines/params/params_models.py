@@ -99,15 +99,6 @@ class Retriever(Section):
     vectors: dict[str, str] = Field(default_factory=dict)
 
 
-class Index(Section):
-    """Vector indexes and BM25."""
-
-    # ivf: lists of 4-bit codes; auto: by the number of documents
-    kind: Literal["auto", "flat", "ivf"]
-    # GiB that building or searching an index may take
-    memory_gb: PositiveFloat
-
-
 # figure by which tuned encoders are compared -> the best of its values; of equal ones the first
 BETTER: dict[str, Callable[..., Any]] = {"recall_at_1": max, "bits_per_byte": min}
 

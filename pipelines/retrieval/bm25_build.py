@@ -46,14 +46,14 @@ class Weighting:
 def build(
     docs: Path,
     out: Path,
-    settings: params.Index,
+    memory_gb: float,
     compute: params.Compute,
     name: str,
     language: Language = ENGLISH,
 ) -> dict[str, float]:
     """Write the index of all of `docs`, titles and texts, to the folder `out`.
 
-    As many of `compute`'s workers as fit in `index.memory_gb` do the work. A killed run continues:
+    As many of `compute`'s workers as fit in `memory_gb` do the work. A killed run continues:
     its shards are kept under `name`, and take twice the index's disk space. Raises LongtailError if
     there are no documents.
     """
@@ -64,7 +64,7 @@ def build(
     key = content_key(result_depends_on, code.fingerprint(__name__), docs)
 
     starts = range(0, count, SEGMENT_DOCUMENTS)
-    workers = min(len(starts), int(settings.memory_gb / WORKER_GB))
+    workers = min(len(starts), int(memory_gb / WORKER_GB))
     with executors.processes(compute, workers) as executor:
         count_segment = partial(_count_segment, docs, language)
         segments = store.parts(f"{name}.counts", key, starts, count_segment, executor)

@@ -24,7 +24,7 @@ from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code
 from pipelines.work.executors import processes
 
-FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
+FLAT_UP_TO = 200_000  # documents; below this, a query is compared with every document
 GIB = 2**30
 PROCESS_BYTES = GIB  # of the interpreter, its libraries and an encoder
 DIMENSIONS_PER_CODE = (2, 4, 8, 16)  # of the product quantizer, the finest first
@@ -52,52 +52,35 @@ class Plan:
     codes: int = 0  # product quantizer codes of a document; 0: the embedding itself is stored
 
 
-def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
-    """Plan an index of the kind that `settings` name, or one that fits.
-
-    Raises LongtailError if none fits, or if there are too few documents.
-    """
-    kind = settings.kind
-    if kind == "auto":
-        kind = "flat" if count < FLAT_UP_TO else "ivf"
-    make_plan = _flat_plan if kind == "flat" else _lists_plan
-    plan = make_plan(count, dim, settings)
-
-    if plan.memory > settings.memory_gb * GIB:
-        instead = "a smaller encoder" if settings.kind == "auto" else "auto"
-        documents = f"{count:,} documents of {dim} dimensions"
+def choose_index(count: int, dim: int, memory_gb: float) -> Plan:
+    """Plan an index that fits in `memory_gb` GiB. Raises LongtailError if none fits."""
+    make_plan = _flat_plan if count < FLAT_UP_TO else _lists_plan
+    plan = make_plan(count, dim, memory_gb)
+    if plan.memory > memory_gb * GIB:
         raise LongtailError(
-            f"params.yaml: index.kind {settings.kind} over {documents} takes "
-            f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, "
-            f"{settings.memory_gb:g}; raise it, or use {instead}"
+            f"params.yaml: an index of {count:,} documents of {dim} dimensions takes "
+            f"{plan.memory / GIB:.1f} GiB, expected at most ingest.memory_gb, "
+            f"{memory_gb:g}; raise it, or use a smaller encoder"
         )
     return plan
 
 
-def _flat_plan(count: int, dim: int, settings: params.Index) -> Plan:
-    reason = "as asked"
-    if settings.kind == "auto":
-        reason = f"fewer than {FLAT_UP_TO:,}"
+def _flat_plan(count: int, dim: int, _: float) -> Plan:
     memory = PROCESS_BYTES + 4 * _block_bytes(dim)
-    reason = f"flat: {count:,} documents of {dim} dimensions, {reason}: all are compared"
+    documents = f"{count:,} documents of {dim} dimensions"
+    reason = f"flat: {documents}, fewer than {FLAT_UP_TO:,}: all are compared"
     return Plan("flat", count, dim, memory, reason)
 
 
-def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
+def _lists_plan(count: int, dim: int, memory_gb: float) -> Plan:
     """Inverted lists with the finest codes that fit in memory, or the coarsest if none fit."""
-    if count < CODES:
-        raise LongtailError(
-            f"params.yaml: index.kind ivf learns {CODES} codes, expected as many documents, "
-            f"found {count:,}; use flat"
-        )
-
     lists_of_documents = max(1, count // LEAST_PER_LIST)
     nlist = min(int(4 * count**0.5), MOST_LISTS, lists_of_documents)
     centroids = 4 * nlist * dim  # bytes
 
     # The sample is held twice, as it is read and as it is used, before there are lists.
     sample_bytes = 8 * dim
-    most_memory = settings.memory_gb * GIB
+    most_memory = memory_gb * GIB
     affordable = int((most_memory - PROCESS_BYTES - centroids) / sample_bytes)
     wanted = max(SAMPLE_PER_LIST * nlist, LEAST_SAMPLE)
     needed = max(nlist, CODES)  # by the lists and the codes, even if they do not fit in memory
@@ -114,7 +97,7 @@ def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
     codes = max(fitting, default=min(memory_by_codes))
     memory = memory_by_codes[codes]
 
-    share = f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
+    share = f"{memory / GIB:.1f} GiB of ingest.memory_gb {memory_gb:g}"
     structure = f"{nlist:,} lists, {codes} codes of {CODE_BITS} bits, refined by embeddings"
     reason = f"ivf: {count:,} documents of {dim} dimensions, {share}, {structure}"
     return Plan("ivf", count, dim, memory, reason, nlist=nlist, sample=sample, codes=codes)
@@ -137,7 +120,7 @@ def build_and_tune(
     folder: Path,
     queries: Callable[[], np.ndarray],
     *,
-    index_settings: params.Index,
+    memory_gb: float,
     compute: params.Compute,
     seed: int,
     name: str,
@@ -145,16 +128,16 @@ def build_and_tune(
     """Choose, build and tune an index over folder/embeddings, in `folder`.
 
     `queries` returns vectors (n, dim) to tune by; it is called only if there is anything to tune.
-    Returns the index and its facts for meta.json. Raises LongtailError, before any work, if the
-    kind of index does not fit.
+    Returns the index and its facts for meta.json. Raises LongtailError, before any work, if no
+    index fits.
     """
     embeddings = Embeddings(folder / "embeddings")
-    plan = choose_index(embeddings.count, embeddings.dim, index_settings)
+    plan = choose_index(embeddings.count, embeddings.dim, memory_gb)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind == "ivf":
         centroids = 4 * plan.nlist * plan.dim  # bytes
         process_bytes = PROCESS_BYTES // 2 + centroids + 4 * _block_bytes(plan.dim)
-        affordable = int(index_settings.memory_gb * GIB) // process_bytes
+        affordable = int(memory_gb * GIB) // process_bytes
         build_lists(
             plan,
             folder,

@@ -21,7 +21,7 @@ class Settings(RetrievalSettings):
 
     seed: int
     language: str
-    index: params.Index
+    ingest: params.Ingest
 
 
 def build_index(settings: Settings, index: Method, corpus: str, name: str) -> stage.Metrics:
@@ -40,7 +40,9 @@ def build_index(settings: Settings, index: Method, corpus: str, name: str) -> st
     from pipelines.retrieval import bm25_build
 
     spoken = language.read_language(settings.language)
-    return bm25_build.build(docs, out, settings.index, settings.compute, name=name, language=spoken)
+    return bm25_build.build(
+        docs, out, settings.ingest.memory_gb, settings.compute, name=name, language=spoken
+    )
 
 
 def index_dense(
@@ -58,7 +60,7 @@ def index_dense(
     `retriever` is the encoder's name in params.yaml, and `name` the stage's. With `vectors`, the
     path of published vectors, nothing is embedded. A killed run continues from its shards. Raises
     LongtailError before any work if the corpus is empty, or the index does not fit
-    `index.memory_gb`; and if the published vectors are not those of the documents.
+    `ingest.memory_gb`; and if the published vectors are not those of the documents.
     """
     from pipelines.retrieval import (
         dense_build,
@@ -73,7 +75,8 @@ def index_dense(
     encoder_settings = settings.retriever[retriever]
     encoder = Encoder.open(model, encoder_settings, settings.compute)
     count = documents.count_documents(docs)
-    dense_build.choose_index(count, encoder.dim, settings.index)  # raises if it does not fit
+    memory_gb = settings.ingest.memory_gb
+    dense_build.choose_index(count, encoder.dim, memory_gb)  # raises if it does not fit
 
     def tuning_queries() -> np.ndarray:
         return encoder.embed_queries(dense_tuning.tuning_queries(docs, settings.seed))
@@ -97,7 +100,7 @@ def index_dense(
         _, facts = dense_build.build_and_tune(
             folder,
             tuning_queries,
-            index_settings=settings.index,
+            memory_gb=memory_gb,
             compute=settings.compute,
             seed=settings.seed,
             name=name,

@@ -152,7 +152,7 @@ NOTHING = {
             {"corpus.pile.test_lines": 5},
             r"corpus\.pile\.test_lines .*joined in WikiText's test_files alone",
         ),
-        ({}, {"index": {}}, r"index\.kind: field required"),
+        ({}, {"report": {}}, r"report\.bootstrap: field required"),
     ],
 )
 def test_what_one_key_allows_another_refuses(values, allowed, one_more, says):

@@ -52,7 +52,7 @@ def write(folder, texts, sources=None, titles=None):
 
 
 def build(docs, out):
-    return bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index@test-bm25")
+    return bm25_build.build(docs, out, vectors.MEMORY_GB, vectors.compute(), "index@test-bm25")
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeyp
 def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
     script = (
         "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
-        "bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
+        "bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.MEMORY_GB, vectors.compute(), 'x')\n"
     )
     env = {
         **os.environ,
@@ -392,7 +392,7 @@ def test_an_index_is_searched_in_its_own_language(tmp_path):
         tmp_path / "out",
     )
     bm25_build.build(
-        docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de")
+        docs, out, vectors.MEMORY_GB, vectors.compute(), "index", language.read_language("de")
     )
     positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
@@ -422,7 +422,7 @@ def recall_at_1(folder, monkeypatch, spoken, names):
     monkeypatch.setattr(bm25, "read_language", lambda _: spoken)
     docs = write(folder, list(names.values()))
     bm25_build.build(
-        docs, folder / "out", vectors.settings(), vectors.compute(), "index", language=spoken
+        docs, folder / "out", vectors.MEMORY_GB, vectors.compute(), "index", language=spoken
     )
     positions, scores = bm25.BM25(folder / "out", docs).search(list(names), 2)
     is_first = (positions[:, 0] == np.arange(len(names))) & (scores[:, 0] > scores[:, 1])

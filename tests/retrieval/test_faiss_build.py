@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    chosen = dense_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))
+    chosen = dense_build.choose_index(COUNT, vectors.DIM, vectors.MEMORY_GB)
     plan = replace(chosen, nlist=nlist, **changes)
     dense_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()

@@ -35,11 +35,6 @@ def settings(root):
     return params_file.settings_of(checked, index.Settings)
 
 
-def indexed_as(settings, **changes):
-    """The params with another index."""
-    return settings.model_copy(update={"index": settings.index.model_copy(update=changes)})
-
-
 def build(settings, out=OUT):
     return index.index_dense(DOCS, MODEL, out, settings, retriever="dense", name="index@test")
 
@@ -178,9 +173,9 @@ def test_parts_that_do_not_go_together_are_refused(made, harm, named):
     assert ("run the stage `index`" in str(error.value)) == ("model: " not in named)
 
 
-def test_lists_that_are_cut_off_are_one_line(made, settings):
-    chosen = indexed_as(settings, kind="ivf")
-    build(chosen, Path("lists"))
+def test_lists_that_are_cut_off_are_one_line(made, settings, monkeypatch):
+    monkeypatch.setattr(dense_build, "FLAT_UP_TO", 1)
+    build(settings, Path("lists"))
     cut(Path("lists/faiss.index"))
     said = r"^lists/faiss\.index: damaged \([^\n]*\), expected FAISS's index; run the"
     encoder = Encoder.open(MODEL, settings.retriever["dense"], settings.compute)
@@ -206,7 +201,8 @@ def test_an_index_of_other_embeddings_is_refused(made, settings, changed):
 def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch):
     """An interrupted run goes on from the shards."""
     monkeypatch.setattr(embeddings, "SHARD", 20)
-    chosen, on_disk = indexed_as(settings, kind="ivf"), []
+    monkeypatch.setattr(dense_build, "FLAT_UP_TO", 1)
+    on_disk = []
 
     def interrupted(*args):
         for path in sorted(Path().glob("*-*/lists/embeddings/*.npy")):
@@ -216,14 +212,14 @@ def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(dense_build, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            build(chosen, Path("lists"))
+            build(settings, Path("lists"))
     assert on_disk == [(3, 20), (3, 20), (3, 10)], "a shard, a file of the index's, and a kept one"
     assert not Path("lists").exists()
     embedded, embed = [], Encoder.embed
     monkeypatch.setattr(
         Encoder, "embed", lambda self, texts: embedded.append(texts) or embed(self, texts)
     )
-    build(chosen, Path("lists"))
+    build(settings, Path("lists"))
     assert embedded == [], "all was embedded before"
     assert json.loads(Path("lists/meta.json").read_text())["kind"] == "ivf"
 

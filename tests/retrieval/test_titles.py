@@ -89,7 +89,7 @@ def test_every_document_of_a_real_page_names_it(excerpt, settings, tmp_path, mon
     ):
         assert (embedded, shown) == (f"{title} {text}", f"{title}\n{text}")
 
-    bm25_build.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
+    bm25_build.build(excerpt, tmp_path / "bm25", vectors.MEMORY_GB, vectors.compute(), "titles")
     index, pages = BM25(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
     for title, positions, scores in zip(pages, *index.search(pages, len(titles)), strict=True):
         if re.search("[A-Za-z]{4}", title):  # not a stop word alone

@@ -27,9 +27,7 @@ def write(folder: Path, vectors: np.ndarray, shard: int = 700) -> Path:
     return folder
 
 
-def settings(kind: str = "auto", **changes) -> params.Index:
-    values = {"kind": kind, "memory_gb": 4.0}
-    return params.Index(**values | changes)
+MEMORY_GB = 4.0
 
 
 def compute() -> params.Compute:

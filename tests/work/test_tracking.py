@@ -99,7 +99,7 @@ def test_stages_of_one_dvc_process_share_a_parent(finished):
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
     one, two = logged["one"], logged["two"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged[name].info.run_id}
-    assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
+    assert (one.data.params["seed"], one.data.params["language"]) == ("0", "en")
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
     assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
