@@ -38,6 +38,7 @@ SOURCES = pa.schema(  # source documents that gave documents or queries
         "bands": pa.list_(pa.uint64()),
     }
 )
+SHORTEST_PART = 8  # this part of chunk.tokens is the least of a document
 TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 _encoder = lru_cache(maxsize=1)(open_encoder)
 
@@ -120,7 +121,7 @@ def _clean_rows(
 def _documents(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
     """A text's documents, rows of CUT_DOCS."""
     size = settings.chunk.tokens
-    min_tokens = settings.chunk.min_tokens
+    min_tokens = max(1, size // SHORTEST_PART)
     if row["whole"]:
         size = max(len(tokens.ids), 1)
         min_tokens = 1

@@ -181,10 +181,8 @@ class Corpus(Section):
 class Chunk(Section):
     """How texts are cut into documents."""
 
-    # tokens of a document
+    # tokens of a document; a last piece with less than an eighth joins the one before it
     tokens: PositiveInt
-    # tokens of a document, at least; a shorter last piece joins the one before it
-    min_tokens: PositiveInt
 
 
 class Queries(Section):

@@ -82,13 +82,6 @@ def _check_names(params: Params) -> None:
 
 
 def _check_sections(params: Params) -> None:
-    tokens = params.chunk.tokens
-    _require(
-        params.chunk.min_tokens <= tokens,
-        "chunk.min_tokens",
-        f"should be at most chunk.tokens, {tokens}",
-    )
-
     queries = params.queries
     _require(
         queries.test_share + queries.validation_share <= 1,

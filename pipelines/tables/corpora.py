@@ -7,8 +7,8 @@ from pipelines.tables.table import Column, Table
 DOCS = Table(
     "corpus/<name>/docs.parquet",
     """\
-The documents of a corpus, of `chunk.tokens` tokens each. A last piece with fewer than
-`chunk.min_tokens` tokens joins the document before it. Short passages are not cut. A row's
+The documents of a corpus, of `chunk.tokens` tokens each. A last piece with less than an eighth of
+these joins the document before it. Short passages are not cut. A row's
 position, from 0, is its number in the indexes.""",
     [
         Column("id", pa.string(), "`source_document`:`offset`"),

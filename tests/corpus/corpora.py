@@ -50,7 +50,7 @@ def chosen(
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
-        chunk=params.Chunk(tokens=32, min_tokens=8),
+        chunk=params.Chunk(tokens=32),
         queries=params.Queries(**shares, **lengths | (queries or {})),
         windows=params.Windows(context_tokens=16, stride_tokens=24, first=first),
     )
