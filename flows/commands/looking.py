@@ -30,7 +30,6 @@ PUBLISHED_NUMBERS = Path("docs/measured/tables/reproduction.csv")
 
 
 def status(
-    context: typer.Context,
     verify: Annotated[
         bool,
         typer.Option("--verify", help="Hash all outputs of this profile; compare with dvc.lock."),
@@ -41,8 +40,6 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the stages that are not up to date, or run, and why."""
-    if context.invoked_subcommand:
-        return
     params = params_file.load_params()  # before DVC, whose error on a bad param is worse
     if verify:
         _verify_outputs(params.compute.threads, as_json)

@@ -185,7 +185,6 @@ def _examples(
         augmented=files[method],
         docs=data / f"corpus/{datastore}/docs.parquet",
         seed=settings.seed,
-        language=language.read_language(settings.language),
     )
     return [{"method": method} | row for row in rows]
 

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import draws
-from pipelines.language.language import ENGLISH, Language
-from pipelines.questions import matching
 from pipelines.storage import database
 
 EXAMPLES = 4  # of each effect
@@ -16,7 +14,7 @@ CANDIDATES = """SELECT
         CASE WHEN c.correct THEN 'retrieving hurts' ELSE 'retrieving helps' END AS effect,
         question_id, q.relation, q.question, q.possible_answers[1] AS answer,
         q.s_pop AS popularity, a.doc_title, a.doc_has_answer, a.passage,
-        c.prediction AS closed_book, a.prediction AS augmented, q.possible_answers, a.doc_id
+        c.prediction AS closed_book, a.prediction AS augmented, a.doc_id
     FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
     WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
         AND q.s_pop IS NOT NULL
@@ -32,7 +30,6 @@ def draw_examples(
     augmented: Path,
     docs: Path,
     seed: int,
-    language: Language = ENGLISH,
 ) -> list[dict]:
     """EXAMPLES questions of each effect, on which both rules say that one answer is right.
 
@@ -61,7 +58,6 @@ def draw_examples(
         text_of_document = texts.get(document, "")
         passage = (row["passage"] or text_of_document)[:PASSAGE]
         row["passage"] = passage or None
-        row["passage_answer"] = _answer_in(passage, row.pop("possible_answers"), language)
 
     return examples
 
@@ -73,11 +69,3 @@ def _texts(docs: Path, examples: list[dict]) -> dict[tuple[str, str], str]:
     ids = [row["doc_id"] for row in examples]
     rows = database.ask(DOCUMENTS, [ids], docs=docs).fetchall()
     return {(doc_id, title): text for doc_id, title, text in rows}
-
-
-def _answer_in(passage: str, answers: list[str], language: Language) -> str | None:
-    """The first of the answers that stands in the passage as whole words."""
-    for answer in answers:
-        if matching.word(passage, [answer], language):
-            return answer
-    return None

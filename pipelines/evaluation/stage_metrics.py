@@ -18,7 +18,6 @@ BITS = re.compile(r"bpb_([\w-]+?)_k(\d+)")  # a figure's retriever and k
 TOKEN_FIGURES = {  # column -> the figure of `attribute`
     "bits_without": "none",
     "bits_saved": "gain",
-    "share_of_saved": "share_of_gain",
     "memory": "memory",
 }
 
@@ -143,12 +142,10 @@ def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
 
 
 def _rows_of_tokens(rows_of_metrics: list[dict]) -> list[dict]:
-    """Rows of figures of tokens, each with its share of all tokens."""
-    all_tokens = sum(row["tokens"] for row in rows_of_metrics)
+    """Rows of figures of tokens."""
     rows = []
     for figures in rows_of_metrics:
         row = {name: figures[name] for name in ("least", "most", "tokens")}
-        row["share"] = figures["tokens"] / all_tokens
         for column, name in TOKEN_FIGURES.items():
             row[column] = interval(figures[name])
         rows.append(row)

@@ -7,7 +7,7 @@ was nothing to measure.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ import yaml
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 from pipelines.tables.analyses import BY_NAME
-from pipelines.tables.table import ENDS
 
 _SHARES = ("accuracy", "retrieved")
 
@@ -34,15 +33,9 @@ COLUMNS = {name: Shown(*words) for name, words in _DECLARED.items()}
 
 
 def column(name: str) -> Shown:
-    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are
-    shares."""
+    """How a column is shown; recalls and accuracies are shares."""
     if name in COLUMNS:
         return COLUMNS[name]
-    base = name.removesuffix("_splits")
-    if base != name:
-        over_all = column(base)
-        return replace(over_all, label=f"{over_all.label}, over splits")
-
     if "recall_at_" in name or name.endswith("_word"):
         return Shown(name.replace("_at_", "@"), "share")
     first, _, rest = name.partition("_")
@@ -72,19 +65,18 @@ def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
     parquet.write_parquet(table, folder / f"{name}.parquet")
 
 
-def read_analyses(folder: Path, name: str) -> list[dict]:
-    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has
-    Intervals."""
-    table = parquet.read_parquet(folder / f"{name}.parquet")
-    intervals = []
-    for column in table.column_names:
-        if f"{column}_low" in table.column_names:
-            intervals.append(column)
-
-    rows = table.to_pylist()
+def with_intervals(rows: list[dict]) -> list[dict]:
+    """Rows of a table with <name>, <name>_low and <name>_high as one Interval, where all three are
+    there."""
+    names = list(rows[0]) if rows else []
+    figures = [name for name in names if {f"{name}_low", f"{name}_high"} <= set(names)]
+    joined = []
     for row in rows:
-        for column in intervals:
-            value, low, high = [row.pop(f"{column}{end}") for end in ENDS]
-            row[column] = NOTHING if value is None else Interval(value, low, high)
-
-    return rows
+        cells = dict(row)
+        for name in figures:
+            low = cells.pop(f"{name}_low")
+            high = cells.pop(f"{name}_high")
+            is_known = None not in (cells[name], low, high)
+            cells[name] = Interval(cells[name], low, high) if is_known else NOTHING
+        joined.append(cells)
+    return joined

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from pipelines.errors import LongtailError
+from pipelines.evaluation import tables
 from pipelines.explorer import one_question, scored_texts, slices
 from pipelines.explorer.addresses import number_of_pages
 from pipelines.explorer.one_question import Question, RebuiltPrompts
@@ -26,7 +27,6 @@ from pipelines.language import words
 from pipelines.methods import Method
 from pipelines.pages import drawing, rendering, values
 from pipelines.storage import database
-from pipelines.tables.table import ENDS
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
 
@@ -283,10 +283,9 @@ def _method_rows(file: Path, dataset: str, lm: str, files: Mapping[str, Path]) -
     """The accuracies of the methods that have `files` of answers, best first, as `share`."""
     rows = database.ask(ACCURACIES, {"name": dataset, "lm": lm}, accuracy=file)
     methods = []
-    for row in rows.to_arrow_table().to_pylist():
+    for row in tables.with_intervals(rows.to_arrow_table().to_pylist()):
         if row["method"] in files:
-            row["share"] = Interval(*(row[f"substring{end}"] for end in ENDS))
-            methods.append(row)
+            methods.append(row | {"share": row["substring"]})
     return methods
 
 

@@ -11,10 +11,10 @@ from pipelines.foreign.compare_systems import Compared
 from pipelines.foreign.question_tables import Questions
 from pipelines.foreign.scores_page import scores_as_json
 from pipelines.foreign.tune_from_files import Result
-from pipelines.intervals import Interval, interval
+from pipelines.intervals import interval
 from pipelines.pages.section import Row
+from pipelines.pages.table_rows import is_known
 from pipelines.pages.thresholds import POLICIES
-from pipelines.tables.table import ENDS
 
 PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
 RELATION_FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
@@ -106,9 +106,8 @@ def _relation(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     relation["own_threshold"] = not row["pooled"]
     for name in RELATION_FIGURES:
         relation[name] = None
-        if row[name] is not None:
-            ends = [row[f"{name}{end}"] for end in ENDS]
-            relation[name] = Interval(*ends).as_json()
+        if is_known(row[name]):
+            relation[name] = row[name].as_json()
     return relation
 
 

@@ -11,14 +11,13 @@ from pipelines.adaptive.rule import Rule
 from pipelines.foreign.deciders import Decided
 from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
-from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.intervals import Interval, interval
 from pipelines.pages import rendering
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_in_words, threshold_figure
 from pipelines.pages.values import Percent, in_percent, label, percent, show
-from pipelines.tables.table import ENDS
 
 FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "
@@ -156,20 +155,15 @@ def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "pooled": relation["pooled"],
                 "own_threshold": not relation["pooled"],
             }
-            for name, end in (("cut", ""), ("from", "_low"), ("to", "_high")):
-                row[name] = cut_in_words(relation[f"threshold{end}"])
+            threshold = relation["threshold"]
+            row["cut"] = cut_in_words(threshold.value)
+            row["from"] = cut_in_words(threshold.low)
+            row["to"] = cut_in_words(threshold.high)
             for name in ACCURACIES:
-                row[name] = _interval_of_columns(relation, name)
+                row[name] = relation[name]
             rows.append(row)
 
     return rows
-
-
-def _interval_of_columns(row: dict[str, Any], name: str) -> Interval:
-    """The interval that a table has in three columns; NOTHING where the value is null."""
-    if row[name] is None:
-        return NOTHING
-    return Interval(*(row[f"{name}{end}"] for end in ENDS))
 
 
 def rule_html(
@@ -246,7 +240,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
 def _thresholds_section(results: Sequence[Result]) -> Section:
     """The thresholds of all pairs, and between which bounds those of the first pair lie."""
     file = results[0].file
-    cuts = [row["threshold"] for row in results[0].relations]
+    cuts = [row["threshold"].value for row in results[0].relations]
     inner = [cut for cut in cuts if 0 < cut < math.inf]
     leads = f"No relation has a threshold of {file.signal} that splits its questions."
     if inner:
@@ -283,7 +277,7 @@ def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
             cut = {
                 "method": result.file.below,
                 "name": result.file.names[row["relation"]],
-                "cut": _interval_of_columns(row, "threshold"),
+                "cut": row["threshold"],
             }
             cuts.append(row | cut)
     return cuts

@@ -9,6 +9,7 @@ from pipelines.adaptive import rule, tuning
 from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
+from pipelines.evaluation.tables import with_intervals
 from pipelines.foreign.deciders import Decided, judge_deciders
 from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
@@ -20,7 +21,7 @@ class Result:
 
     file: Rule
     figures: dict  # the figures that metrics/adaptive.json has
-    relations: list[dict]  # rows of thresholds.parquet
+    relations: list[dict]  # rows of thresholds.parquet, with Intervals
     decided: Decided | None = None  # what files that decide when to retrieve are worth, beside this
 
 
@@ -83,7 +84,8 @@ def tune_from_files(
             signal=questions.signal_name,
             names={group: questions.names[group] for group in tuned.rule.thresholds},
         )
-        results.append(Result(learned, tuned.figures[search], tuned.relations, decided))
+        relations = with_intervals(tuned.relations)
+        results.append(Result(learned, tuned.figures[search], relations, decided))
 
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
 

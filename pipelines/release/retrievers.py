@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 from huggingface_hub import metadata_load, try_to_load_from_cache
 
+from pipelines.evaluation.tables import with_intervals
 from pipelines.language import language
 from pipelines.methods import Method
+from pipelines.pages.section import Row
 from pipelines.release import contents
 from pipelines.release.templating import Facts, render
-from pipelines.report.run_tables import Row, with_intervals
 from pipelines.retrieval.documents import fill
 from pipelines.storage import database
 

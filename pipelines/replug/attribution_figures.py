@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.intervals import NOTHING, Interval
+from pipelines.intervals import Interval
 from pipelines.replug.word_frequency import UNKNOWN
 
 SUMMED = ("tokens", "bits_without", "bits_saved", "memory")
@@ -51,11 +51,9 @@ class TokenSums:
     def figures(self, seed: int, resamples: int) -> dict[str, Any]:
         """The retriever's part of the metrics."""
         ratio = partial(_ratio, seed=seed, resamples=resamples)
-        n_tokens, _, all_saved, memory = self._all[:, 0]
+        n_tokens, _, _, memory = self._all[:, 0]
         in_all = n_tokens > 0
         memory_share = ratio(memory, n_tokens, in_all)
-        # A share of nothing, or of a loss, is nothing.
-        clearly_saves = ratio(all_saved, n_tokens, in_all).sign == 1
 
         by_frequency = []
         edges = EDGES.tolist()
@@ -70,10 +68,7 @@ class TokenSums:
                 "none": ratio(bits_without, tokens, has_tokens),
                 "gain": ratio(saved, tokens, has_tokens),
                 "memory": ratio(memory_of_row, tokens, has_tokens),
-                "share_of_gain": NOTHING,
             }
-            if clearly_saves:
-                ratios["share_of_gain"] = ratio(saved, all_saved, in_all)
             row_figures: dict[str, Any] = {"least": start, "most": None}
             if stop is not None:
                 row_figures["most"] = stop - 1

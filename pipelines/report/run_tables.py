@@ -13,9 +13,9 @@ from typing import Any
 
 import duckdb
 
-from pipelines.evaluation import stage_metrics
+from pipelines.evaluation import stage_metrics, tables
 from pipelines.evaluation.popularity_bins import FEWEST
-from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.intervals import interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
 from pipelines.params.param_types import LMName, RetrieverName, Section
@@ -93,7 +93,7 @@ class Tables:
         names = set(re.findall(r"\$(\w+)", query))
         params = {name: getattr(self, name) for name in names - values.keys()} | values
         relation = self.db.sql(query, params=params or None)
-        return with_intervals(relation.to_arrow_table().to_pylist())
+        return tables.with_intervals(relation.to_arrow_table().to_pylist())
 
     def rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
         """The rows of a table for which `where` holds, in its order."""
@@ -158,34 +158,12 @@ class Tables:
         return {lm: by_lm[lm] for lm in self.settings.lms if "bpb_none" in by_lm.get(lm, {})}
 
 
-def with_intervals(rows: list[dict]) -> list[dict]:
-    """The rows with <name>, <name>_low and <name>_high as one Interval, where all three
-    are there.
-    """
-    names = list(rows[0]) if rows else []
-    figures = [name for name in names if {f"{name}_low", f"{name}_high"} <= set(names)]
-    for row in rows:
-        for name in figures:
-            low = row.pop(f"{name}_low")
-            high = row.pop(f"{name}_high")
-            is_known = None not in (row[name], low, high)
-            row[name] = Interval(row[name], low, high) if is_known else NOTHING
-    return rows
-
-
 def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a metrics file as a row, an Interval each.
-
-    <name>_splits is the mean and the middle 95 % over splits.
-    """
+    """The figures of a metrics file as a row, an Interval each."""
     row: dict[str, Any] = {}
     for name, value in figures.items():
         if not isinstance(value, dict):
             row[name] = value
         elif "value" in value:
             row[name] = interval(value) if "low" in value else value["value"]
-            if value.get("splits_low") is not None:
-                middle = value.get("mean_over_splits") or value["value"]
-                row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
-
     return row

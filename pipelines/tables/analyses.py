@@ -394,12 +394,6 @@ rules (Tables 3 and 4): at most four for each effect, of different relations, dr
             "the first 1,000 characters of the best document's text, or of the passage that "
             "the language model or an import wrote; null if neither is known",
         ),
-        Column(
-            "passage_answer",
-            pa.string(),
-            "the first acceptable answer that is in `passage` as whole words; null if there is "
-            "none",
-        ),
         Column("closed_book, augmented", pa.string(), "the two predictions"),
     ],
 )
@@ -483,17 +477,10 @@ RARE_WORDS = Table(
         ),
         Column("least, most", pa.int64(), "bounds of the frequency; 0 to 0 for never"),
         Column("tokens", pa.int64(), "number of tokens"),
-        Column("share", pa.float64(), "share of all tokens with a word"),
         Column(
             "bits_without, bits_saved",
             INTERVAL,
             "bits of a token without documents, and bits that documents save",
-        ),
-        Column(
-            "share_of_saved",
-            INTERVAL,
-            "the row's share of the bits saved on all tokens; null unless the interval of all "
-            "bits saved is above 0",
         ),
         Column("memory", INTERVAL, "memory's share of the probability"),
     ],

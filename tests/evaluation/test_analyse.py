@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import small_results
+from analysis_rows import read_analyses
 
-from pipelines.evaluation import analyse, stage_metrics, tables
+from pipelines.evaluation import analyse, stage_metrics
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
 
@@ -91,7 +92,7 @@ def made(tmp_path_factory):
 
 def on_popqa(folder: Path, name: str) -> list[dict]:
     """The rows of a table that are about PopQA."""
-    return [row for row in tables.read_analyses(folder, name) if row["dataset"] == "popqa"]
+    return [row for row in read_analyses(folder, name) if row["dataset"] == "popqa"]
 
 
 def test_every_model_and_method_has_its_rows(made):
@@ -105,26 +106,22 @@ def test_every_model_and_method_has_its_rows(made):
         (lm, name) for lm in methods for name in methods[lm]
     ]
     assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
-    assert {row["lm"] for row in tables.read_analyses(made[0], "retrieval_effect")} == {
+    assert {row["lm"] for row in read_analyses(made[0], "retrieval_effect")} == {
         "tiny",
         "davinci",
     }
-    models = tables.read_analyses(made[0], "models")
+    models = read_analyses(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [
         ("tiny", False),
         ("big", False),
         ("davinci", True),
     ]
-    (out,) = tables.read_analyses(made[0], "left_out")
+    (out,) = read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
 
 
 def test_models_are_compared_on_what_both_answered(made):
-    rows = [
-        row
-        for row in tables.read_analyses(made[0], "comparisons")
-        if row["lm"] != row["against_lm"]
-    ]
+    rows = [row for row in read_analyses(made[0], "comparisons") if row["lm"] != row["against_lm"]]
     named = [" ".join(row[key] for key in ("lm", "against_lm", "method")) for row in rows]
     closed = [f"{lms} closed_book" for lms in ("big tiny", "davinci tiny", "davinci big")]
     assert named == [*closed[:2], "davinci tiny dense", closed[2]]
@@ -139,7 +136,7 @@ def test_tables_in_common_have_the_same_questions(made):
     for name in ("accuracy", "accuracy_by_log_popularity", "accuracy_by_relation"):
         rows = [
             row
-            for row in tables.read_analyses(made[0], f"common_{name}")
+            for row in read_analyses(made[0], f"common_{name}")
             if row["method"] == "closed_book"
         ]
         keys = ("questions", *{"bin", "relation"} & set(rows[0]))
@@ -148,9 +145,7 @@ def test_tables_in_common_have_the_same_questions(made):
             for lm in ("tiny", "big", "davinci")
         )
         assert tiny == big == davinci != [], name
-    common = {
-        (row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "common_accuracy")
-    }
+    common = {(row["lm"], row["method"]): row for row in read_analyses(made[0], "common_accuracy")}
     assert {row["questions"] for row in common.values()} == {FIRST}
     assert common["davinci", "closed_book"]["substring"].value == pytest.approx(
         (FIRST - N // 10) / FIRST
@@ -161,12 +156,12 @@ def test_tables_in_common_have_the_same_questions(made):
 def test_savings_are_of_each_models_own_thresholds(made):
     """tiny's dense answers are right in the first half alone; davinci's as often as its closed-book
     ones: always."""
-    rows = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "savings")}
+    rows = {(row["lm"], row["method"]): row for row in read_analyses(made[0], "savings")}
     assert set(rows) == {("tiny", "dense"), ("tiny", "genread"), ("davinci", "dense")}
     assert 0.4 < rows["tiny", "dense"]["retrieved"].value < 0.6
     assert rows["davinci", "dense"]["retrieved"].value in (0, 1), "its threshold is another one"
     # examples are the main language model's
-    rows = tables.read_analyses(made[0], "examples")
+    rows = read_analyses(made[0], "examples")
     assert {(row["lm"], row["method"]) for row in rows} == {("tiny", "dense")}
     effects = [row["effect"] for row in rows]  # one of each relation with such questions
     assert effects == ["retrieving helps"] * 2 + ["retrieving hurts"]
@@ -175,34 +170,32 @@ def test_savings_are_of_each_models_own_thresholds(made):
 def test_figures_of_other_stages_become_rows(made):
     saved = {
         row["lm"]: row["saved"].value
-        for row in tables.read_analyses(made[0], "bits_per_byte")
+        for row in read_analyses(made[0], "bits_per_byte")
         if row["k"] == 10
     }
     assert saved == {"tiny": 20, "big": 20}
-    dense = {row["retriever"]: row for row in tables.read_analyses(made[0], "retrievers")}["dense"]
+    dense = {row["retriever"]: row for row in read_analyses(made[0], "retrievers")}["dense"]
     assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (
         0.8,
         pytest.approx(2 / 3),
     )
     assert dense["real_recall_at_1"] == NOTHING
-    assert tables.read_analyses(made[0], "rare_words") == []
-    popularity = [
-        row for row in tables.read_analyses(made[0], "popularity") if row["dataset"] == "nq"
-    ]
+    assert read_analyses(made[0], "rare_words") == []
+    popularity = [row for row in read_analyses(made[0], "popularity") if row["dataset"] == "nq"]
     assert sum(row["questions"] for row in popularity) == N
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
 
 def test_accuracy_is_told_by_the_question_sets_own_categories(made):
     """Nothing is guessed from questions that have the options in them."""
-    rows = tables.read_analyses(made[0], "accuracy_by_group")
+    rows = read_analyses(made[0], "accuracy_by_group")
     of_mmlu = [row for row in rows if row["dataset"] == "mmlu"]
     shares = {(row["method"], row["group"]): row["substring"].value for row in of_mmlu}
     assert {group for _, group in shares} >= {"STEM", "other"}
     assert not {group for _, group in shares} & {"guessable", "names an answer", "usual answer"}
     assert (shares["closed_book", "STEM"], shares["replug", "STEM"]) == (0, 0.5)
     assert shares["closed_book", "other"] == shares["replug", "other"] == 1
-    guessed = {row["dataset"] for row in tables.read_analyses(made[0], "guessable")}
+    guessed = {row["dataset"] for row in read_analyses(made[0], "guessable")}
     assert guessed == {"popqa"}
 
 

@@ -8,6 +8,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from analysis_rows import read_analyses
 from report_files import findings_of, page_of
 from small_results import METHODS, SETTINGS, TUNING
 
@@ -135,9 +136,7 @@ def test_answers_by_letters_at_chance_show_nothing(data):
     sets = [*SETTINGS.parts.answered, "mmlu"]
     parts = SETTINGS.parts.model_copy(update={"answered": sets})
     chosen = SimpleNamespace(**vars(SETTINGS) | {"parts": parts})
-    rows_of = {
-        name: tables.read_analyses(data / "analyses", name) for name in ("accuracy", "comparisons")
-    }
+    rows_of = {name: read_analyses(data / "analyses", name) for name in ("accuracy", "comparisons")}
 
     def reason(low: float) -> str:
         for name, rows in rows_of.items():

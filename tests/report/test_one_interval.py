@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import systems
+from analysis_rows import read_analyses
 
 from pipelines import intervals
-from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
 from pipelines.pages.values import Percent, show
 from pipelines.tables.table import ENDS
@@ -27,7 +27,7 @@ def of_run(data) -> dict[tuple, dict[str, Interval]]:
         found[key][table] = figure
 
     for table in ("accuracy", "accuracy_by_relation", "retrieval_effect"):
-        for row in tables.read_analyses(data / "analyses", table):
+        for row in read_analyses(data / "analyses", table):
             if table == "retrieval_effect" and row["group"] == "all":
                 add(f"{table}, {row['method']}", row, row["closed_book"], "closed_book")
                 add(table, row, row["augmented"])

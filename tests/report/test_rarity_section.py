@@ -47,7 +47,7 @@ def rows_of(table) -> list[dict]:
 def test_the_section_tells_where_words_were_counted(tmp_path):
     figure = {"value": 2.0, "low": 1.9, "high": 2.1}
     row = {"least": 1, "most": 9, "tokens": 5}
-    row |= dict.fromkeys(("none", "gain", "memory", "share_of_gain"), figure)
+    row |= dict.fromkeys(("none", "gain", "memory"), figure)
     corpora = {
         "pile": {"dense": {"by_frequency": [row], "counted_in": "c4"}},
         "wikitext": {"lsr": {"by_frequency": [row], "counted_in": "wikitext"}},

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import small_results
+from analysis_rows import read_analyses
 from report_files import (
     details_of,
     findings_of,
@@ -59,11 +60,8 @@ def richer(written, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         analyse.analyse(data, chosen)
-        examples = tables.read_analyses(data / "analyses", "examples")
-        examples[0] |= {
-            "passage": "It is <i>Answer 7</i>, not answer 70.",
-            "passage_answer": "answer 7",
-        }
+        examples = read_analyses(data / "analyses", "examples")
+        examples[0]["passage"] = "It is <i>Answer 7</i>, not answer 70."
         tables.write_analyses(data / "analyses", "examples", examples)
         write_report.write_report(data, home / "report", chosen)
     return home / "report"
