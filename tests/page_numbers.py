@@ -77,7 +77,7 @@ FIGURES = {
         "popqa.tiny.dense.uncertainty.difference",
         "",
     ),
-    "ensemble": _pile("bits_per_byte", "saved", "k = 10"),
+    "ensemble": _pile("bits_per_byte", "saved", "k = 5"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
     "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),
     "text-to-document": _pile("lm_controls", "saved_over_same", "control = 'longer_context'", -1),

@@ -245,3 +245,27 @@ def test_predictions_alone_need_eight_stages(stages_of):
     assert {
         name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")
     } == {"pile"}
+
+
+def test_the_lock_is_of_this_code_and_these_params():
+    """A result that is committed was made by the code and the params beside it. `longtail run`
+    writes dvc.lock.
+    """
+    stages = yaml.load((ROOT / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    language = params["language"]
+    code_json = {
+        "stage": code.of_stages(language=language),
+        "dataset": code.of_datasets(language=language),
+    }
+
+    others = []
+    for stage, entry in stages.items():
+        for file, now in (("data/code.json", code_json), ("params.yaml", params)):
+            for key, locked in entry.get("params", {}).get(file, {}).items():
+                value = now
+                for name in key.split("."):
+                    value = value.get(name) if isinstance(value, dict) else None
+                if value != locked:
+                    others.append(f"{stage}: {key}")
+    assert others == [], "run `longtail run` and commit dvc.lock with the code"
