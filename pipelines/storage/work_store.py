@@ -113,30 +113,25 @@ class WorkStore:
         tasks: Sequence[Any],
         do: Callable[[Any, Path], None],
         executor: Executor | None = None,
-        *,
-        sizes: Sequence[int] = (),
-        unit: str = "shard",
     ) -> list[Path]:
         """Have `do(task, path)` write the file of each task that has none; return all files.
 
         The files are in the order of `tasks`. The first error ends the work. A progress bar counts
-        `sizes`, which say how many of `unit` each task has.
+        the tasks.
         """
-        sizes = sizes or [1] * len(tasks)
-
-        with self.unfinished(work, key, sizes, unit) as parts:
+        with self.unfinished(work, key, [1] * len(tasks), "shard") as parts:
             if executor is None:
                 for i in parts.missing:
-                    with progress.piece(parts.bar, sizes[i]):
+                    with progress.piece(parts.bar, 1):
                         _do_part(do, tasks[i], parts.paths[i])
                 return parts.paths
 
             def submit(i: int) -> Future:
                 return executor.submit(_do_part, do, tasks[i], parts.paths[i])
 
-            for i, future in in_parallel(parts.missing, submit, SUBMITTED):
+            for _, future in in_parallel(parts.missing, submit, SUBMITTED):
                 future.result()
-                parts.bar.update(sizes[i])
+                parts.bar.update()
         return parts.paths
 
     @contextmanager
