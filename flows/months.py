@@ -199,8 +199,6 @@ def _check_dumps(month: str) -> None:
     for entry in fetch.files.get("pageviews", []):
         if "://" in entry:
             views.append(snapshots.with_month(entry, old, month))
-    months = snapshots.months_until(month, settings.popularity.months)
-    views = snapshots.views_files(views, months)
 
     with wikimedia_client.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)

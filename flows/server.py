@@ -221,10 +221,7 @@ def _list_of_runs(url: str) -> str:
         return f"{url}/#/experiments"
 
     runs = f"{url}/#/experiments/{experiment['experiment_id']}/runs"
-    query = "workflowType=machine_learning"
-    if any(tag["key"] == run_log.VIEW_TAG for tag in experiment.get("tags", [])):
-        query += f"&viewStateShareKey={run_log.VIEW}"
-    return f"{runs}?{query}"
+    return f"{runs}?workflowType=machine_learning"
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen) -> bool:

@@ -55,10 +55,8 @@ def settings(files: dict[str, list[str]], source: str = "wikimedia", **change) -
     return params.Fetch(**chosen | change)
 
 
-def run(
-    chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0, months=1
-) -> dict[str, float]:
-    popularity = SimpleNamespace(month=month, months=months)
+def run(chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0) -> dict[str, float]:
+    popularity = SimpleNamespace(month=month)
     given = {
         "seed": seed,
         "contact": "someone@example.org",

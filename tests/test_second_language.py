@@ -61,7 +61,6 @@ def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
     sizes = WorldSizes(entities=60, lm_documents=200, lm_shards=1, pile_documents=1, questions=12)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
-    values["popularity"]["months"] = 1
     write_world(folder / "data/raw", values["seed"], sizes, ["2021-10"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -78,7 +78,7 @@ class Choices:
     retrievers: list[str]  # none: BM25 alone
     encoder: Encoder | None
     lms: list[LanguageModel]
-    months: list[str]  # of page views
+    month: str  # of page views; "" if no name tells it
     workers: int  # processes at once
     threads: int  # of each process
     memory_gb: float
@@ -153,9 +153,9 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     retrievers = []
     if parts.corpora and (encoder or uses_lms):
         retrievers = [retriever]
-    months = []
+    month = ""
     if parts.knowledge:
-        months = _months(files["pageviews"])
+        month = _month(files["pageviews"])
 
     workers = _count_workers(machine, lms if uses_lms else [])
     memory_gb = float(machine.memory // GIB // 4)
@@ -176,7 +176,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         retrievers=retrievers,
         encoder=encoder,
         lms=lms,
-        months=months,
+        month=month,
         workers=workers,
         threads=max(1, machine.cores // workers),
         memory_gb=max(1.0, memory_gb),
@@ -279,15 +279,14 @@ def _used_data_sets(files: dict[str, list[Path]], parts: Parts, given: bool) -> 
     return [key for key in files if key.partition("/")[0] in names]
 
 
-def _months(files: list[Path]) -> list[str]:
-    """The months of files of page views, by their names."""
-    months = set()
+def _month(files: list[Path]) -> str:
+    """The month of files of page views, by their names; "" if they don't tell it."""
     for file in files:
         match = pageviews.FILE.match(file.name)
         if match:
             digits = match["month"]
-            months.add(f"{digits[:4]}-{digits[4:]}")
-    return sorted(months)
+            return f"{digits[:4]}-{digits[4:]}"
+    return ""
 
 
 def _count_workers(machine: Machine, lms: list[LanguageModel]) -> int:

@@ -1,5 +1,5 @@
 """Of Wikimedia's dumps, choose one wiki, the newest day, the whole rather than its parts, and
-whole months of page views.
+page views of a whole month.
 
 Each function is a rule of same_records.py.
 """
@@ -134,37 +134,40 @@ def _form(dump: Path) -> tuple[bool, bool, bool]:
     return has_other_pages, is_part, "multistream" in dump.name
 
 
-def whole_months(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
-    """Page views of days beside their month's, and months that lack days beside whole ones."""
+def newest_whole_month(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """Page views of other months than the newest that lacks no days, and of days beside a month."""
     if data_set != "pageviews":
         return []
-    named = [file for file in files if pageviews.FILE.search(file.name)]
-    if not named:
+    by_month = _by_month(files)
+    if not by_month:
         return []
-    left_out = instead(files, named, "the left out file's name tells no month")
-    lacking: dict[str, list[Path]] = {}
-    whole: list[Path] = []
-    for month, of_month in _by_month(files).items():
-        choice = choose_pageviews(of_month, [month], "all-agents")
-        used = choice.by_month[month]
-        left_out += instead(of_month, used, "it has the same views")
-        if choice.days_missing:
-            lacking[month] = used
-        else:
-            whole += used
+    choices = {
+        month: choose_pageviews(of_month, month, "all-agents")
+        for month, of_month in by_month.items()
+    }
+    whole = [month for month, choice in choices.items() if not choice.days_missing]
+    newest = max(whole or choices)
+    used = choices[newest].files
 
-    if whole:
-        for month, of_month in lacking.items():
-            why = f"of {month} days are missing"
-            left_out += instead(of_month, [max(whole)], why)
-    return left_out
+    left_out = []
+    for month, of_month in by_month.items():
+        why = "it has the same views"
+        if month != newest:
+            why = "a run has the views of one month"
+            if choices[month].days_missing:
+                why = f"of {month} days are missing"
+        left_out += instead(of_month, used, why)
+    named = [file for of_month in by_month.values() for file in of_month]
+    nameless = [file for file in files if file not in named]
+    return left_out + instead(nameless, used, "the left out file's name tells no month")
 
 
 def notes_on_months(files: Sequence[Path]) -> list[str]:
     """What the page views that a run uses lack, in words."""
-    named = [file for file in files if pageviews.FILE.search(file.name)]
-    months = sorted(_by_month(named))
-    return choose_pageviews(named, months, "all-agents").notes
+    notes = []
+    for month, of_month in _by_month(files).items():
+        notes += choose_pageviews(of_month, month, "all-agents").notes
+    return notes
 
 
 def _by_month(files: Sequence[Path]) -> dict[str, list[Path]]:

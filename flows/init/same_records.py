@@ -12,7 +12,7 @@ from filecmp import cmp
 from functools import cache
 from pathlib import Path
 
-from flows.init.dumps import newest_dump, one_wiki, whole_dump, whole_months
+from flows.init.dumps import newest_dump, newest_whole_month, one_wiki, whole_dump
 from flows.init.left_out import LeftOut, instead
 from pipelines import catalogue
 from pipelines.errors import LongtailError
@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     newest_dump,
     copies,
     whole_dump,
-    whole_months,
+    newest_whole_month,
     one_configuration,
     repeated_questions,
 )

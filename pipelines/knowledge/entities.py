@@ -1,10 +1,9 @@
 """Stage `entities`: Wikidata's items with names in one language, and the claims that questions ask
 for (PopQA, 3.3).
 
-Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet from all dumps in
+Writes data/knowledge/wikidata/{entities,claims,rejects}.parquet from all dumps in
 data/raw/wikidata. The tables have the items with an article in the language's Wikipedia, their
-best-ranked claims, the dates between which the claims hold, and the items that are objects of these
-claims.
+best-ranked claims, and the items that are objects of these claims.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,11 +21,10 @@ from pipelines.params.params import Compute, Ingest
 from pipelines.sources import snapshots, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
-from pipelines.sources.wikidata_layout import QUALIFIERS
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
-from pipelines.tables.knowledge import CLAIMS, DATES, ENTITIES
+from pipelines.tables.knowledge import CLAIMS, ENTITIES
 from pipelines.work import code, stage
 from pipelines.work.executors import processes
 
@@ -47,12 +45,6 @@ SELECT_ITEMS = """
 
     CREATE TEMP TABLE claims AS
     SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest;
-
-    CREATE TEMP TABLE dates AS
-    SELECT s, p, o, split(dates, '/') AS dates FROM (
-        SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o, unnest(dates) AS dates
-        FROM newest WHERE list_aggregate(dates, 'max') != ''
-    ) WHERE dates != '';
 
     CREATE TEMP TABLE objects AS
     SELECT DISTINCT o AS qid FROM claims;
@@ -186,13 +178,9 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
 
     db.execute(SELECT_ITEMS)
 
-    dates = []
-    for place, name in enumerate(QUALIFIERS, start=1):
-        dates.append(f"nullif(dates[{place}], '') AS \"{name}\"")
     queries = {
         ENTITIES: "SELECT * FROM entities ORDER BY entities.qid",
         CLAIMS: "SELECT * FROM claims ORDER BY s, p, o",
-        DATES: f"SELECT s, p, o, {', '.join(dates)} FROM dates ORDER BY s, p, o",
     }
     for table, query in queries.items():
         database.write_query(db, query, folder / table.name, declared=table)

@@ -1,5 +1,4 @@
-"""Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2:
-popularity), and in several.
+"""Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2).
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of
 data/knowledge/wikidata/entities.parquet. The views come from the page view dumps or from the REST
@@ -9,8 +8,7 @@ An article may have been moved between the month and Wikidata's dump. It is foun
 and by its old title, which redirects to it now. Dumps need the tables in data/raw/redirects for
 this; with the API, Wikipedia is asked.
 
-An article without a view is not in the table: its popularity is unknown, not 0. With
-`popularity.months` above 1 the table also has the mean of the months, and the spread.
+An article without a view is not in the table: its popularity is unknown, not 0.
 """
 
 import shutil
@@ -25,7 +23,7 @@ from pipelines.language import language
 from pipelines.params import params
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.sources import pageviews, pageviews_api, snapshots
+from pipelines.sources import pageviews, pageviews_api
 from pipelines.sources.bz2_blocks import Part, bz2_parts
 from pipelines.sources.pageview_files import choose_files
 from pipelines.sources.pageviews import NO_PAGE, NO_TITLE
@@ -44,22 +42,9 @@ OUT = Path("data/knowledge/popularity")
 METRICS = Path("data/metrics/popularity.json")
 ANSWERS = SCRATCH / "wikimedia" / "popularity"
 
-# A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity
-# is binned on.
-SELECT_VIEWS = """
-    SELECT title, max(views) FILTER (month = $month) AS views,
-        CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
-        CASE WHEN $months > 1 THEN list_aggregate(
-            list_transform(
-                list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)
-            ),
-            'stddev_pop'
-        ) END AS sd_log10
-    FROM monthly GROUP BY title ORDER BY title
-"""
 SUM_API_VIEWS = """
-    CREATE TEMP TABLE monthly AS
-    SELECT coalesce(target, api_views.title) AS title, month, sum(views)::BIGINT AS views
+    CREATE TEMP TABLE views AS
+    SELECT coalesce(target, api_views.title) AS title, sum(views)::BIGINT AS views
     FROM api_views LEFT JOIN old_titles USING (title) GROUP BY ALL HAVING sum(views) > 0
 """
 
@@ -81,7 +66,6 @@ def count_views(
 
     Raises LongtailError on damaged input or a failed request.
     """
-    popularity = settings.popularity
     rejects = Rejects(settings.ingest.max_reject_share)
     memory_gb = settings.ingest.memory_gb
     with database.connect(memory_gb, settings.compute.threads) as db, atomic(out) as folder:
@@ -90,17 +74,17 @@ def count_views(
         articles = "SELECT DISTINCT wiki_title AS title FROM entities WHERE wiki_title IS NOT NULL"
         db.execute(f"CREATE TEMP TABLE titles AS {articles}")
 
-        if popularity.source == "api":
+        if settings.popularity.source == "api":
             counts = _ask_api(db, settings)
         else:
             counts = _read_dumps(db, settings, raw, rejects)
 
-        month_values = {"month": popularity.month, "months": popularity.months}
-        database.write_query(db, SELECT_VIEWS, folder / VIEWS.name, month_values, VIEWS)
+        query = "SELECT title, views FROM views ORDER BY title"
+        database.write_query(db, query, folder / VIEWS.name, declared=VIEWS)
         rejects.write(folder / "rejects.parquet")
 
-        query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"
-        viewed, total = database.row(db, query, [popularity.month])
+        query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM views"
+        viewed, total = database.row(db, query)
         (titles,) = database.row(db, "SELECT count(*) FROM titles")
 
     counts |= {
@@ -115,20 +99,17 @@ def count_views(
 def _read_dumps(
     db: duckdb.DuckDBPyConnection, settings: Settings, raw: Path, rejects: Rejects
 ) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the page view dumps; return counts.
+    """Create table views(title, views) from the page view dumps; return counts.
 
     Parts of the dumps are read in parallel.
     """
     popularity = settings.popularity
     project = language.read_language(settings.language).project
-    months = snapshots.months_until(popularity.month, popularity.months)
     dumps = visible_files(raw / "pageviews")
-    selection = choose_files(dumps, months, popularity.agents)
+    selection = choose_files(dumps, popularity.month, popularity.agents)
     for note in selection.notes:
         print(f"popularity: {note}")
-    files = []
-    for files_of_month in selection.by_month.values():
-        files += files_of_month
+    files = selection.files
     tables = visible_files(raw / "redirects")
     redirect_counts = redirects.load(db, tables)
 
@@ -143,15 +124,7 @@ def _read_dumps(
         shards = WorkStore().parts("popularity", key, parts, read_part, executor)
     _collect_rejects(parts, shards, rejects)
 
-    db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
-    for month, files_of_month in selection.by_month.items():
-        shards_of_month = []
-        for part, shard in zip(parts, shards, strict=True):
-            if part.file in files_of_month:
-                shards_of_month.append(shard)
-        pageviews.sum_views(db, shards_of_month)
-        db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
-
+    pageviews.sum_views(db, shards)
     WorkStore().forget("popularity", key)
     lines_of_no_page = rejects.skipped[NO_PAGE]
     if lines_of_no_page:
@@ -191,7 +164,7 @@ def _collect_rejects(parts: list[Part], shards: list[Path], rejects: Rejects) ->
 
 
 def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the REST API; return counts.
+    """Create table views(title, views) from the REST API; return counts.
 
     Answers that a killed run got are used. Raises LongtailError if the API knows no article.
     """
@@ -199,15 +172,14 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
     project = language.read_language(settings.language).project
     query = "SELECT title FROM titles WHERE title != $1 ORDER BY title"
     titles = database.read_rows(db, query, [NO_TITLE])["title"]
-    db.execute("CREATE TEMP TABLE api_views (title VARCHAR, month VARCHAR, views BIGINT)")
+    db.execute("CREATE TEMP TABLE api_views (title VARCHAR, views BIGINT)")
     db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
 
     with open_client(settings.contact, ANSWERS) as client:
         views = pageviews_api.ask_views(client, titles, popularity, project=project)
         database.insert(db, "api_views", views)
-        query = """SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1)
-            FROM api_views"""
-        unknown, viewed = database.row(db, query, [popularity.month])
+        query = "SELECT count(*) FILTER (views IS NULL), count(views) FROM api_views"
+        unknown, viewed = database.row(db, query)
         if len(titles) and not viewed:
             shutil.rmtree(ANSWERS)
             raise LongtailError(

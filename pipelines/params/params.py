@@ -110,7 +110,7 @@ class Wikidata(Section):
 
 
 class Popularity(Section):
-    """Where page views come from, and of which months."""
+    """Where page views come from, and of which month."""
 
     # the monthly dump, or a REST API asked page by page
     source: Literal["dump", "api"]
@@ -120,8 +120,6 @@ class Popularity(Section):
     redirects_api: Address
     # month whose page views are the popularity, YYYY-MM
     month: Month
-    # months of page views, up to `month`, for their mean and spread
-    months: Annotated[int, Field(ge=1, le=12)] = 1
     # whose views count: all, as in the published PopQA, or without bots
     agents: Literal["all-agents", "user"]
 

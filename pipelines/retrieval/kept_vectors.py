@@ -1,6 +1,6 @@
 """Keep the vectors of a corpus by the content of its texts, so that a month embeds new texts alone.
 
-The last run of each index stage and encoder leaves a folder below .longtail/kept/vectors:
+The last run of each index stage and encoder leaves a folder in the store of work, as "vectors":
 
     hashes.npy       (documents, 2) uint64: 128 bits for the text of each document in its template
     embeddings/      the vectors of the documents in the same order, hard links where possible
@@ -20,7 +20,7 @@ from pipelines.params import params
 from pipelines.retrieval import documents, embeddings
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.storage.atomic import atomic, scratch_folder
-from pipelines.storage.work_store import KEPT, content_key
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def embed_new_texts(
     """
     settings = (encoder.facts, encoder.numerics, compute.device)
     key = content_key(settings, code.fingerprint(__name__), model)
-    state = KEPT.path("vectors", f"{name}-{key}")
+    state = WorkStore().path("vectors", f"{name}-{key}")
     kept = _read(state)
     hashes = _hash_texts(docs, encoder.settings.document)
     rows = np.full(len(hashes), -1)

@@ -70,25 +70,21 @@ def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return
     counts.
 
-    `popularity.month` says which dump `latest` in an address means; page views are of
-    `popularity.months` months up to it. What is downloaded is kept in DOWNLOADS until the next
-    fetch, which downloads only what the server has changed. Raises LongtailError, before anything
-    is written, on a glob without a file, a damaged file, a failed download, or a server that gives
-    no answer.
+    `popularity.month` says which dump `latest` in an address means. What is downloaded is kept in
+    DOWNLOADS until the next fetch, which downloads only what the server has changed. Raises
+    LongtailError, before anything is written, on a glob without a file, a damaged file, a failed
+    download, or a server that gives no answer.
     """
     check(settings.fetch, settings.wikidata)
-    months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
 
     with atomic(out) as folder:
         folder.mkdir()
-        origins, counts = _collect(folder, settings, months)
+        origins, counts = _collect(folder, settings)
 
         manifest = []
         for name in DATASETS:
             (folder / name).mkdir(exist_ok=True)
             digests = _digests(folder / name)
-            if DATASETS[name].documents:
-                digests = _without_copies(digests, folder)
             entries = _describe(folder, name, digests, settings, origins)
             _write_about(folder / name, name, len(entries), settings.language)
             manifest += entries
@@ -140,22 +136,6 @@ def _digests(folder: Path) -> dict[Path, str]:
     return digests
 
 
-def _without_copies(digests: Mapping[Path, str], folder: Path) -> dict[Path, str]:
-    """Remove all but one of the files with the same bytes; returns the digests of those that stay.
-
-    A file whose suffix says its kind stays rather than one without, as a blob of the Hub's cache.
-    """
-    first_file: dict[str, Path] = {}
-    for file in sorted(digests, key=lambda file: (not file.suffix, file)):
-        first = first_file.setdefault(digests[file], file)
-        if first != file:
-            names = [path.relative_to(folder) for path in (file, first)]
-            print(f"{names[0]}: has the same bytes as {names[1]}; left out", flush=True)
-            file.unlink()
-    stay = set(first_file.values())
-    return {file: digest for file, digest in digests.items() if file in stay}
-
-
 def _describe(
     folder: Path,
     name: str,
@@ -197,26 +177,23 @@ def _write_about(folder: Path, name: str, files: int, code: str) -> None:
     (folder / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")
 
 
-def _collect(
-    folder: Path, settings: Settings, months: Sequence[str]
-) -> tuple[Origins, dict[str, float]]:
+def _collect(folder: Path, settings: Settings) -> tuple[Origins, dict[str, float]]:
     """Bring local files, downloads and what servers answer into `folder`; local files are checked
     first.
 
     Returns where each file is from, and counts.
     """
     fetch = settings.fetch
-    entries_by_dataset = _entries(fetch, months)
-    files = local_files(fetch, months)
+    files = local_files(fetch)
 
     answers: Origins = {}
     counts: dict[str, float] = {}
     queried = settings.wikidata.source == "query_service"
-    has_urls = bool(_urls(entries_by_dataset))
+    has_urls = bool(_urls(fetch.files))
     if has_urls or queried or fetch.pages:
         with open_client(settings.contact, ANSWERS) as client:
             if has_urls:
-                _add_downloads(files, settings, entries_by_dataset, client)
+                _add_downloads(files, settings, client)
             if queried:
                 counts |= _query_statements(folder, settings, files, client)
                 servers = f"{settings.wikidata.query_service} and {settings.wikidata.api}"
@@ -237,12 +214,6 @@ def _collect(
     return origins | answers, counts
 
 
-def _entries(fetch: params.Fetch, months: Sequence[str]) -> dict[str, list[str]]:
-    """The globs and addresses of fetch.files, those of page views for the `months` alone."""
-    views = snapshots.views_files(fetch.files.get("pageviews", []), months)
-    return fetch.files | {"pageviews": views}
-
-
 def _add(files: Files, target: Path, file: LocalFile) -> None:
     """Add a file, unless another one has its place, which is a LongtailError."""
     present = files.setdefault(target, file)
@@ -253,13 +224,13 @@ def _add(files: Files, target: Path, file: LocalFile) -> None:
         )
 
 
-def local_files(fetch: params.Fetch, months: Sequence[str]) -> Files:
-    """The files on this machine that fetch.files names, page views of the `months` alone.
+def local_files(fetch: params.Fetch) -> Files:
+    """The files on this machine that fetch.files names.
 
     Raises LongtailError on a glob without a file, and on two files for one place.
     """
     files: Files = {}
-    for name, entries in _entries(fetch, months).items():
+    for name, entries in fetch.files.items():
         path_by_source: dict[str, Path] = {}
         for entry in entries:
             if not _is_url(entry):
@@ -271,15 +242,10 @@ def local_files(fetch: params.Fetch, months: Sequence[str]) -> Files:
     return files
 
 
-def _add_downloads(
-    files: Files,
-    settings: Settings,
-    entries_by_dataset: Mapping[str, Sequence[str]],
-    client: Client,
-) -> None:
+def _add_downloads(files: Files, settings: Settings, client: Client) -> None:
     """Download the files with addresses; `latest` in an address means a dump of the month."""
     fetch = settings.fetch
-    urls = _urls(entries_by_dataset)
+    urls = _urls(fetch.files)
     client.session.hosts = hosts(fetch)
     try:
         dated = snapshots.resolve(
@@ -294,7 +260,7 @@ def _add_downloads(
     downloads = download(addresses, DOWNLOADS, client)
     path_by_address = dict(zip(addresses, downloads, strict=True))
 
-    for name, entries in entries_by_dataset.items():
+    for name, entries in fetch.files.items():
         for entry in entries:
             if _is_url(entry):
                 address = dated.get(entry, entry)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, RetrieverName, Section
-from pipelines.sources import fetch, snapshots
+from pipelines.sources import fetch
 from pipelines.storage.atomic import write_json
 from pipelines.storage.work_store import content_hash
 from pipelines.work import stage
@@ -34,7 +34,6 @@ class Settings(Section):
 
     fetch: params.Fetch
     wikidata: params.Wikidata
-    popularity: params.Popularity
     tokenizer: params.Tokenizer
     lm: dict[LMName, params.LM]
     retriever: dict[RetrieverName, params.Retriever]
@@ -84,8 +83,7 @@ def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
         return recorded
 
     fetch.check(settings.fetch, settings.wikidata)
-    months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
-    files = fetch.local_files(settings.fetch, months)
+    files = fetch.local_files(settings.fetch)
     hashes = {}
     for place, file in tqdm(files.items(), desc="hashes", unit="file", delay=PATIENCE):
         hashes[place.as_posix()] = content_hash(file.path)

@@ -7,14 +7,13 @@ or by automated programs. The files of days are called pageviews-20211031-user.b
 
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.pageviews import FILE
-from pipelines.sources.snapshots import months_in_words
 from pipelines.sources.streams import read_head
 
 AGENTS = ("automated", "spider", "user")  # of which all agents are made
@@ -24,7 +23,6 @@ WHOLE_MONTH = 0
 class Span(NamedTuple):
     """The views that a file has by its name."""
 
-    month: str  # YYYY-MM
     agents: str  # one of AGENTS
     day: int  # of the month, or WHOLE_MONTH
 
@@ -33,53 +31,39 @@ class Span(NamedTuple):
 class ChosenFiles:
     """The files whose views are added up."""
 
-    by_month: dict[str, list[Path]]
+    files: list[Path]
     days_missing: int = 0  # days of which some agents' views are in no file
     notes: list[str] = field(default_factory=list)  # what is left out or missing, in lines
 
 
-def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> ChosenFiles:
-    """The files that count for each month, by their names: all for agents "all-agents", those of
+def choose_files(files: Sequence[Path], month: str, agents: str) -> ChosenFiles:
+    """The files that count for a month, by their names: all for agents "all-agents", those of
     people for "user".
 
     A month's file counts, and not the files of its days. Of copies one counts. Files of other names
-    count for the month if there is one month, all agents count, and no file has a name that tells
-    more. Else they raise LongtailError, as do a file named after another month, two files that are
-    no copies but have a name's views both, and a month without files where there are several.
+    count if all agents count and no file has a name that tells more. Else they raise LongtailError,
+    as do a file named after another month, and two files that are no copies but have a name's views
+    both.
     """
-    selection = ChosenFiles({month: [] for month in months})
     named = [file for file in files if FILE.search(file.name)]
     nameless = [file for file in files if file not in named]
-    if nameless and (named or len(months) > 1 or agents == "user"):
-        example = f"pageviews-{months[-1].replace('-', '')}-user.bz2"
+    if nameless and (named or agents == "user"):
+        example = f"pageviews-{month.replace('-', '')}-user.bz2"
         raise LongtailError(
             f"{nameless[0]}: its name doesn't tell its month and whose views it has, "
             f"expected one like {example}; rename it, or leave it out"
         )
-    selection.by_month[months[-1]] += nameless
-
-    file_by_span = _by_span(named, months, selection)
-    for month in months:
-        if any(span.month == month for span in file_by_span):
-            _choose_of_month(month, file_by_span, agents, selection)
-
-    missing = [month for month in months if not selection.by_month[month]]
-    if missing and len(months) > 1:
-        raise LongtailError(
-            f"no page views of {', '.join(missing)}, expected files of {months_in_words(months)} "
-            f"(popularity.months: {len(months)}); bring them, or lower it"
-        )
-
+    selection = ChosenFiles(nameless)
+    if named:
+        _choose_of_month(month, named, agents, selection)
     return selection
 
 
-def _by_span(
-    files: Sequence[Path], months: Sequence[str], selection: ChosenFiles
-) -> dict[Span, Path]:
+def _by_span(files: Sequence[Path], month: str, selection: ChosenFiles) -> dict[Span, Path]:
     """One file for each span; what is left out goes to the notes of `selection`."""
     files_by_span: dict[Span, list[Path]] = defaultdict(list)
     for file in files:
-        files_by_span[_span(file, months)].append(file)
+        files_by_span[_span(file, month)].append(file)
 
     file_by_span = {}
     for span, copies in files_by_span.items():
@@ -95,21 +79,20 @@ def _by_span(
     return file_by_span
 
 
-def _span(file: Path, months: Sequence[str]) -> Span:
+def _span(file: Path, month: str) -> Span:
     name = FILE.search(file.name)
-    month = f"{name['month'][:4]}-{name['month'][4:]}"
-    if month not in months:
+    if name["month"] != month.replace("-", ""):
         raise LongtailError(
-            f"{file}: named after another month, expected {months_in_words(months)} "
-            "(popularity.month)"
+            f"{file}: named after another month, expected {month} (popularity.month)"
         )
-    return Span(month, name["agents"], int(name["day"] or WHOLE_MONTH))
+    return Span(name["agents"], int(name["day"] or WHOLE_MONTH))
 
 
 def _choose_of_month(
-    month: str, file_by_span: Mapping[Span, Path], agents: str, selection: ChosenFiles
+    month: str, files: Sequence[Path], agents: str, selection: ChosenFiles
 ) -> None:
-    """Add a month's files to `selection`, with notes on what they lack."""
+    """Add those of a month's files that count to `selection`, with notes on what they lack."""
+    file_by_span = _by_span(files, month, selection)
     year, number = map(int, month.split("-"))
     _, last_day = monthrange(year, number)
     days = range(1, last_day + 1)
@@ -118,13 +101,13 @@ def _choose_of_month(
     days_missing = set()
 
     for agents_of_file in expected_agents:
-        whole = file_by_span.get(Span(month, agents_of_file, WHOLE_MONTH))
-        spans = [Span(month, agents_of_file, day) for day in days]
+        whole = file_by_span.get(Span(agents_of_file, WHOLE_MONTH))
+        spans = [Span(agents_of_file, day) for day in days]
         spans = [span for span in spans if span in file_by_span]
         if whole:
-            selection.by_month[month].append(whole)
+            selection.files.append(whole)
         else:
-            selection.by_month[month] += [file_by_span[span] for span in spans]
+            selection.files += [file_by_span[span] for span in spans]
 
         if whole and spans:
             selection.notes.append(
@@ -136,7 +119,7 @@ def _choose_of_month(
             agents_missing.append(agents_of_file)
 
     if days_missing:
-        selection.days_missing += len(days_missing)
+        selection.days_missing = len(days_missing)
         in_words = ", ".join(map(str, sorted(days_missing)))
         selection.notes.append(
             f"{month}: no file of its days {in_words}; popularity lacks their views"

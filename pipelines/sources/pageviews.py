@@ -40,13 +40,13 @@ SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int
 
 # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
 SUM_VIEWS = f"""
-    CREATE OR REPLACE TEMP TABLE requests AS
+    CREATE TEMP TABLE requests AS
     SELECT title, page_id, sum(views)::BIGINT AS views FROM (
         SELECT replace(coalesce(try(url_decode(title)), title), '_', ' ') AS title, page_id, views
         FROM (SELECT * REPLACE (nullif(title, '{NO_TITLE}') AS title) FROM parts)
     ) GROUP BY ALL;
 
-    CREATE OR REPLACE TEMP TABLE by_page AS
+    CREATE TEMP TABLE by_page AS
     SELECT page_id, title AS article, true AS known FROM pages SEMI JOIN titles USING (title);
 
     INSERT INTO by_page
@@ -60,14 +60,14 @@ SUM_VIEWS = f"""
     WHERE page_id IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1;
 
-    CREATE OR REPLACE TEMP TABLE by_title AS
+    CREATE TEMP TABLE by_title AS
     SELECT title, titles.title IS NOT NULL AS known, target
     FROM titles FULL JOIN (
         SELECT title, target FROM pages JOIN redirects USING (page_id)
             SEMI JOIN titles ON titles.title = target
     ) AS renamed USING (title);
 
-    CREATE OR REPLACE TEMP TABLE views AS
+    CREATE TEMP TABLE views AS
     SELECT article AS title, sum(views)::BIGINT AS views FROM (
         SELECT views, CASE
             WHEN by_page.known AND (target IS NULL OR NOT by_title.known) THEN article

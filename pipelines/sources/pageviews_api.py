@@ -5,7 +5,7 @@ without those under redirects to it, nor those of an article's old title. Wikipe
 which titles redirect to an article now.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from functools import partial
 from itertools import chain, islice
@@ -17,13 +17,13 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH
 from pipelines.params.params import Popularity
-from pipelines.sources.snapshots import last_day, months_in_words, months_until
+from pipelines.sources.snapshots import last_day
 from pipelines.sources.wikimedia_client import AT_ONCE, Client, Query, ask_query
 from pipelines.work.http import BROKEN, Again
 
 ROWS_PER_TABLE = 10_000  # rows of answers
 REQUEST_SECONDS = 0.15  # for a request, usually
-MONTHLY = pa.schema({"title": pa.string(), "month": pa.string(), "views": pa.int64()})
+VIEWS = pa.schema({"title": pa.string(), "views": pa.int64()})
 REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
 REDIRECTS_QUERY = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
 
@@ -48,14 +48,12 @@ def ask_views(
     noun: str = "articles",
     project: str = ENGLISH.project,
 ) -> Iterator[pa.Table]:
-    """Yield tables with the columns of MONTHLY, in the titles' order; `noun` says to the user what
+    """Yield tables with the columns of VIEWS, in the titles' order; `noun` says to the user what
     the titles are.
 
-    A title has a row for each of `popularity.months` months up to `popularity.month` that the API
-    has views of. A title without any has a row without month and views. Raises LongtailError if the
-    month isn't over, or naming a malformed answer's address.
+    The views are those of `popularity.month`, null for a title that the API has none of. Raises
+    LongtailError if the month isn't over, or naming a malformed answer's address.
     """
-    months = months_until(popularity.month, popularity.months)
     last = last_day(popularity.month)
     if last >= date.today():
         raise LongtailError(
@@ -70,34 +68,30 @@ def ask_views(
     )
     agents = popularity.agents
     address = f"{popularity.api}/metrics/pageviews/per-article/{project}/all-access/{agents}"
-    span = f"{months[0].replace('-', '')}0100/{last:%Y%m%d}00"
+    timestamp = f"{last:%Y%m}0100"
+    span = f"{timestamp}/{last:%Y%m%d}00"
 
-    def ask(title: str) -> list[dict]:
+    def ask(title: str) -> dict:
         article = title.replace(" ", "_")
         url = f"{address}/{quote(article, safe='')}/monthly/{span}"
         expected = _Item(
             project=project,
             article=article,
             granularity="monthly",
-            timestamp="",
+            timestamp=timestamp,
             agent=agents,
             views=0,
         )
-        views_by_month = client.ask(url, parse=partial(_read_views, url, expected, months))
-        if views_by_month is None:  # 404: the article had no view in these months
+        views = client.ask(url, parse=partial(_read_views, url, expected))
+        if views is None:  # 404: the article had no view in this month
             client.keep(url, None, None)
-            views_by_month = {None: None}
+        return {"title": title, "views": views}
 
-        rows = []
-        for month, views in views_by_month.items():
-            rows.append({"title": title, "month": month, "views": views})
-        return rows
-
-    yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), MONTHLY)
+    yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), VIEWS)
 
 
-def _read_views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dict[str, int]:
-    """Month -> views in an answer.
+def _read_views(url: str, expected: _Item, body: bytes) -> int:
+    """The views in an answer.
 
     Raises Again where the answer is cut, LongtailError where it answers another question.
     """
@@ -106,24 +100,15 @@ def _read_views(url: str, expected: _Item, months: Sequence[str], body: bytes) -
     except BROKEN as error:
         raise Again(f"{error}, expected JSON with items") from None
 
-    month_by_timestamp = {f"{month.replace('-', '')}0100": month for month in months}
-    views_by_month: dict[str | None, int] = {}
-    is_answer = bool(items)
-    for item in items:
-        month = month_by_timestamp.get(item.timestamp)
-        about = msgspec.structs.replace(item, timestamp="", views=0)
-        if month is None or month in views_by_month or item.views < 0 or about != expected:
-            is_answer = False
-        views_by_month[month] = item.views
+    if len(items) == 1 and items[0].views >= 0:
+        views = items[0].views
+        if msgspec.structs.replace(items[0], views=0) == expected:
+            return views
 
-    if not is_answer:
-        start = body[:200].decode("utf-8", "replace")
-        raise LongtailError(
-            f"{url}: the answer is {start}, expected the views of {expected.article} "
-            f"in {months_in_words(months)} alone"
-        )
-
-    return views_by_month
+    start = body[:200].decode("utf-8", "replace")
+    raise LongtailError(
+        f"{url}: the answer is {start}, expected the views of {expected.article} alone"
+    )
 
 
 def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
@@ -144,12 +129,12 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
                 rows.append({"target": target, "title": redirect.title})
         return rows
 
-    yield from _tables(client.map(ask, titles.to_pylist(), "redirects"), REDIRECTS)
+    answers = client.map(ask, titles.to_pylist(), "redirects")
+    yield from _tables(chain.from_iterable(answers), REDIRECTS)
 
 
-def _tables(answers: Iterable[list[dict]], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of all answers as tables of ROWS_PER_TABLE rows."""
-    rows = chain.from_iterable(answers)
+def _tables(rows: Iterator[dict], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows as tables of ROWS_PER_TABLE rows."""
     table_rows = list(islice(rows, ROWS_PER_TABLE))
     while table_rows:
         yield pa.Table.from_pylist(table_rows, schema=schema)

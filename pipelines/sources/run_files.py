@@ -15,10 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pipelines.errors import LongtailError
 from pipelines.sources import delimited
 from pipelines.sources.corpus_layouts import (
@@ -32,11 +28,11 @@ from pipelines.sources.corpus_layouts import (
 )
 from pipelines.sources.question_files import ANSWERS, IDS, QUESTION, first_value, read_records
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, is_parquet, open_text, read_head, visible_files
+from pipelines.sources.source_documents import read_texts
+from pipelines.sources.streams import is_parquet, open_text, read_head, visible_files
 from pipelines.storage import parquet
 
 DEEPEST_RANK = 100  # of a question's passages that are kept, as many as DPR's own files have
-ROWS_AT_ONCE = 100_000  # passages
 NAME = re.compile(r"\.(trec|run)(\.|$)")
 LINE = re.compile(
     r"\s*(?P<question>\S+)\s+(Q0|q0|0)\s+(?P<passage>\S+)\s+(?P<rank>\d+)\s+"
@@ -235,43 +231,14 @@ def _value(cell: str) -> Any:
 
 def _read_passages(files: Iterable[Path], ids: Collection[str]) -> dict[str, Record]:
     """The passages with some of `ids`, by their ids; each file is read once, as a stream."""
-    wanted = pa.array(sorted(ids), pa.string())
     passages = {}
     for file in files:
         layout = require_layout(file)
         if not layout.id or layout.part:
             expected = "expected passages with ids, as the TREC run names them"
             raise LongtailError(f"{file}: texts without ids of their own; {expected}")
-        title = f'"{layout.title}"' if layout.title else "''"
-        query = f"""SELECT CAST("{layout.id}" AS VARCHAR) AS id, {title} AS title,
-                    "{layout.text}" AS text FROM {_reader(file, layout.fields)}"""
-        try:
-            with duckdb.connect() as db:
-                for rows in db.sql(query, params=[str(file)]).to_arrow_reader(ROWS_AT_ONCE):
-                    named = rows.filter(pc.is_in(rows["id"], wanted))
-                    passages.update({row["id"]: row for row in named.to_pylist()})
-        except (duckdb.Error, pa.ArrowException) as error:
-            reason = str(error).partition("\n")[0]
-            raise LongtailError(f"{file}: damaged, expected passages ({reason}); {AGAIN}") from None
+        for _, text, row in read_texts(file, Rejects(1.0), layout):
+            id_ = str(row.id)
+            if id_ in ids:
+                passages[id_] = {"id": id_, "title": row.title, "text": text}
     return passages
-
-
-def _reader(file: Path, fields: Iterable[str]) -> str:
-    """DuckDB's function that reads a file's passages; it leaves out rows that it cannot read."""
-    if is_parquet(file):
-        return "read_parquet($1)"
-    head = read_head(file)
-    if is_json(head):
-        columns = _columns(sorted(fields))
-        return f"read_json($1, columns = {columns}, ignore_errors = true)"
-    columns = _columns(columns_of(head))
-    return (
-        "read_csv($1, auto_detect = false, header = true, delim = '\t', quote = '\"', "
-        f"escape = '\"', ignore_errors = true, columns = {columns})"
-    )
-
-
-def _columns(names: Iterable[str]) -> str:
-    """Columns of texts, as DuckDB's readers take them."""
-    types = ", ".join(f"'{name}': 'VARCHAR'" for name in names)
-    return f"{{{types}}}"

@@ -55,26 +55,10 @@ def months_until(month: str, count: int) -> list[str]:
     return [f"{months_since_0 // 12}-{months_since_0 % 12 + 1:02}" for months_since_0 in months]
 
 
-def months_in_words(months: Sequence[str]) -> str:
-    """Months in their order as in a sentence: one, or the first to the last."""
-    if len(months) == 1:
-        return months[0]
-    return f"{months[0]} to {months[-1]}"
-
-
 def with_month(entry: str, old: str, new: str) -> str:
     """An address or glob of page views with the month `new` in place of `old`."""
     moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
     return moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}")
-
-
-def views_files(entries: Sequence[str], months: Sequence[str]) -> list[str]:
-    """Addresses and globs of the page views of all `months`, made from the last month's."""
-    files: dict[str, None] = {}  # each once, in order
-    for month in months:
-        for entry in entries:
-            files[with_month(entry, months[-1], month)] = None
-    return list(files)
 
 
 def resolve(

@@ -290,9 +290,9 @@ def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dic
         )
 
 
-def parquet_rows(path: Path, layout: Layout = PLAIN) -> Iterator[dict[str, Any]]:
+def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a corpus's Parquet file, with the columns of `used_columns`."""
-    return parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_ROWS)
+    return parquet.foreign_rows(path, partial(used_columns, path, PLAIN), PARQUET_ROWS)
 
 
 def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:

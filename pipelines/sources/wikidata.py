@@ -21,7 +21,6 @@ from pipelines.sources.wikidata_layout import (
     EntityLayout,
     Statement,
     Value,
-    by_time,
     entity_layout,
 )
 from pipelines.work.http import BROKEN
@@ -32,18 +31,16 @@ BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
 NUMBERS = pa.list_(pa.int64())
-TEXTS = pa.list_(pa.string())
-# An item, and its claims as aligned lists of properties, objects and dates.
+# An item, and its claims as aligned lists of properties and objects.
 ENTITIES = pa.schema(
     {
         "row": pa.int64(),
         "qid": pa.int64(),
         "label": pa.string(),
-        "aliases": TEXTS,
+        "aliases": pa.list_(pa.string()),
         "wiki_title": pa.string(),
         "properties": NUMBERS,
         "objects": NUMBERS,
-        "dates": TEXTS,
     }
 )
 
@@ -235,30 +232,27 @@ def _item(
         aliases = layout.aliases(entity, label)
         pids: list[int] = []
         objects: list[int] = []
-        dates: list[str] = []
         if title:
             for pid in layout.properties:
                 statements = getattr(entity.claims, pid, ())
-                dates_of_objects = _best_objects(statements, rejects)
-                pids += [int(pid[1:])] * len(dates_of_objects)
-                objects += dates_of_objects
-                dates += dates_of_objects.values()
-        return row, int(entity.id[1:]), label, aliases, title, pids, objects, dates
+                best = _best_objects(statements, rejects)
+                pids += [int(pid[1:])] * len(best)
+                objects += best
+        return row, int(entity.id[1:]), label, aliases, title, pids, objects
 
     return None
 
 
-def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, str]:
-    """Object -> its dates, of the best-ranked statements, chosen like Wikidata's own "truthy"
-    statements.
+def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
+    """The objects of the best-ranked statements, chosen like Wikidata's own "truthy" statements.
 
     Deprecated statements never count. If any statement is preferred, only preferred ones count. An
     unknown value and "no value" are not objects, but a preferred one still outranks normal
-    statements. Of two statements of one object the one that begins last has the dates.
+    statements.
     """
     ranks = [statement.rank for statement in statements]
     best_rank = "preferred" if "preferred" in ranks else "normal"
-    objects: dict[int, str] = {}
+    objects = []
 
     for statement in statements:
         snak = statement.mainsnak
@@ -273,8 +267,7 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
             if item is None:
                 rejects.skip("not_an_item_statement")
             else:
-                dates = statement.dates()
-                objects[item] = max(objects.get(item, ""), dates, key=by_time)
+                objects.append(item)
 
     return objects
 

@@ -4,7 +4,6 @@ Understands the layout of 2014-15 (entity values with only a numeric id; `[]` fo
 the later one.
 """
 
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
@@ -14,19 +13,6 @@ import msgspec
 from pipelines.language.language import MUL
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}  # when a statement holds
-# The layout of 2014-15 fills years up with zeros.
-TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")
-DATE = re.compile(r"(-?\d{4})(.*)")  # the year and the rest of a date by `iso`
-BEFORE_ALL = -(10**4)  # a year before all that are known
-DATE_PARTS = {  # precision -> parts of the date that are known: year, month, day
-    9: 1,
-    10: 2,
-    11: 3,
-    12: 3,
-    13: 3,
-    14: 3,
-}
 
 
 # msgspec skips everything else unparsed.
@@ -42,8 +28,6 @@ class Value(msgspec.Struct, gc=False):
     entity_type: str | None = msgspec.field(default=None, name="entity-type")
     numeric_id: Int64 | None = msgspec.field(default=None, name="numeric-id")
     id: str | None = None
-    time: str = ""
-    precision: int = 0  # of the time
 
 
 class Data(msgspec.Struct, gc=False):
@@ -55,65 +39,9 @@ class Snak(msgspec.Struct, gc=False):
     datavalue: Data | None = None
 
 
-class Qualifier(msgspec.Struct, gc=False):
-    datavalue: Data | None = None  # null: unknown, or no value
-
-    def date(self) -> str:
-        """The date by `iso`, "" for what is none."""
-        if self.datavalue is None or not isinstance(self.datavalue.value, Value):
-            return ""
-        value = self.datavalue.value
-        return iso(value.time, value.precision)
-
-
-Qualifiers = msgspec.defstruct(
-    "Qualifiers", [(pid, list[Qualifier], []) for pid in QUALIFIERS.values()], gc=False
-)
-
-
 class Statement(msgspec.Struct, gc=False):
     mainsnak: Snak
     rank: str = "normal"
-    qualifiers: Qualifiers | list = []
-
-    def dates(self) -> str:
-        """When it holds, as "START/END/POINT", each by `iso` or empty; "" if all are.
-
-        Of several dates of one qualifier the last counts.
-        """
-        dates = []
-        for pid in QUALIFIERS.values():
-            qualifiers = getattr(self.qualifiers, pid, ())
-            dates_of_qualifier = [qualifier.date() for qualifier in qualifiers]
-            dates.append(max(dates_of_qualifier, default="", key=by_time))
-        return "/".join(dates) if any(dates) else ""
-
-
-def iso(time: str, precision: int) -> str:
-    """Wikidata's time as YYYY, YYYY-MM or YYYY-MM-DD (with - before Christ), as far as it is known.
-
-    It is "" if it is not known to the year.
-    """
-    match = TIME.match(time)
-    part_count = DATE_PARTS.get(precision, 0)
-    if match is None or part_count == 0:
-        return ""
-    sign, year, month, day = match.groups()
-    parts = [year.zfill(4)]
-    for part in (month, day)[: part_count - 1]:
-        if part != "00":
-            parts.append(part)
-    return sign.strip("+") + "-".join(parts)
-
-
-def by_time(dates: str) -> list[tuple[int, str]]:
-    """What dates by `iso`, with "/" between several, are sorted by; an empty one is before all."""
-    keys = []
-    for date in dates.split("/"):
-        match = DATE.match(date)
-        year = int(match[1]) if match else BEFORE_ALL
-        keys.append((year, match[2] if match else ""))
-    return keys
 
 
 class EntityLayout:

@@ -1,14 +1,13 @@
 """Checkpoints of trainings, from which a killed training goes on.
 
 A checkpoint has the weights, the optimizer's moments, torch's random state, and the progress so
-far. It lies in the store of work (storage/work_store.py) below .longtail/work/<stage>/<key>, as
-saved-<n>. The key stands for all that the weights depend on, so that a training with other inputs,
+far. It is the file FILE of the training's folder in the store of work (storage/work_store.py). The
+folder's key stands for all that the weights depend on, so that a training with other inputs,
 params, code or libraries starts anew.
 """
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -17,19 +16,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_hash, content_key
 
+FILE = "state.safetensors"
 SECONDS_BETWEEN = 15.0  # seconds from one checkpoint to the next
 LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the weights
 
 
 class Checkpoints:
-    """The checkpoints of one training. The last one stays until a new one is complete."""
+    """The checkpoints of one training. A new one takes the place of the last one."""
 
     def __init__(self, stage: str, key: str) -> None:
         """`key` is the `content_key` of the training's inputs, params and code.
@@ -41,6 +41,7 @@ class Checkpoints:
         full_key = content_key(depends_on, content_hash(Path(__file__)))
         self._stage = stage
         self._folder = WorkStore().path(stage, full_key)
+        self._file = self._folder / FILE
         self._last_save = time.monotonic()
 
     def load(
@@ -50,16 +51,15 @@ class Checkpoints:
 
         Returns the progress that was saved with it, or {} if there is none.
         """
-        saved = self._saved()
-        if not saved:
+        if not self._file.exists():
             return {}
-
-        last = saved[-1]
         try:
-            progress = json.loads((last / "progress.json").read_text(encoding="utf-8"))
-            tensors = load_file(last / "state.safetensors")
-        except (OSError, ValueError, SafetensorError) as error:
-            message = f"{last}: damaged ({error}); remove it, to go on without it"
+            with safe_open(self._file, "pt") as file:
+                progress = json.loads(file.metadata()["progress"])
+                names = file.keys()
+                tensors = {name: file.get_tensor(name) for name in names}
+        except (OSError, SafetensorError) as error:
+            message = f"{self._file}: damaged ({error}); remove it, to go on without it"
             raise LongtailError(message) from None
 
         torch.set_rng_state(tensors.pop("random"))
@@ -96,18 +96,9 @@ class Checkpoints:
             for name, value in optimizer.state.get(weight, {}).items():
                 tensors[f"{i}.{name}"] = value.contiguous()
 
-        earlier = self._saved()
-        number = int(earlier[-1].name[-8:]) + 1 if earlier else 0
-        with atomic(self._folder / f"saved-{number:08d}") as folder:
-            folder.mkdir()
-            save_file(tensors, folder / "state.safetensors")
-            (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-        for checkpoint in earlier:
-            shutil.rmtree(checkpoint)
+        with atomic(self._file) as temporary:
+            save_file(tensors, temporary, {"progress": json.dumps(progress)})
         self._last_save = time.monotonic()
-
-    def _saved(self) -> list[Path]:
-        return sorted(self._folder.glob("saved-*"))
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:

@@ -2,9 +2,8 @@
 
 The store is the folder .longtail/work/<work>/<key>. A work is what a stage does under one name, as
 "popularity". The key stands for the content that its result depends on: settings, code and input
-files (`content_key`). With other content the key is another, and the work is done anew.
-
-KEPT is the same for results that later months reuse, in the folder .longtail/kept.
+files (`content_key`). With other content the key is another, and the work is done anew. What later
+months reuse lies there too. What no run uses for UNUSED_SECONDS is removed.
 """
 
 import hashlib
@@ -31,8 +30,7 @@ LARGE_BYTES = 64 << 20  # from this size on, the hash of a file or folder is kep
 # A file that changed just now may change once more within the same tick of the file system's clock.
 SECONDS_AT_REST = 2.0
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
-UNUSED_SECONDS = 60 * 86_400  # after which a stage's start sweeps away what no run has used
-KEPT_UNUSED_SECONDS = 400 * 86_400  # the same of KEPT
+UNUSED_SECONDS = 100 * 86_400  # after which a stage's start sweeps away what no run has used
 
 
 def content_key(settings: Any, code: str, *files: Path) -> str:
@@ -113,30 +111,25 @@ class WorkStore:
         tasks: Sequence[Any],
         do: Callable[[Any, Path], None],
         executor: Executor | None = None,
-        *,
-        sizes: Sequence[int] = (),
-        unit: str = "shard",
     ) -> list[Path]:
         """Have `do(task, path)` write the file of each task that has none; return all files.
 
         The files are in the order of `tasks`. The first error ends the work. A progress bar counts
-        `sizes`, which say how many of `unit` each task has.
+        the tasks.
         """
-        sizes = sizes or [1] * len(tasks)
-
-        with self.unfinished(work, key, sizes, unit) as parts:
+        with self.unfinished(work, key, [1] * len(tasks), "shard") as parts:
             if executor is None:
                 for i in parts.missing:
-                    with progress.piece(parts.bar, sizes[i]):
+                    with progress.piece(parts.bar, 1):
                         _do_part(do, tasks[i], parts.paths[i])
                 return parts.paths
 
             def submit(i: int) -> Future:
                 return executor.submit(_do_part, do, tasks[i], parts.paths[i])
 
-            for i, future in in_parallel(parts.missing, submit, SUBMITTED):
+            for _, future in in_parallel(parts.missing, submit, SUBMITTED):
                 future.result()
-                parts.bar.update(sizes[i])
+                parts.bar.update()
         return parts.paths
 
     @contextmanager
@@ -239,10 +232,6 @@ class WorkStore:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)  # it is in use, and `sweep` leaves it
         return folder, {path.name for path in folder.iterdir()}
-
-
-# Results that later months reuse.
-KEPT = WorkStore(SCRATCH / "kept")
 
 
 def in_parallel(

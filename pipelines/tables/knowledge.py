@@ -37,46 +37,19 @@ in a relation count.""",
     [Column("s, p, o", pa.int64(), "numbers of the Wikidata ids of subject, property and object")],
 )
 
-DATES = Table(
-    "knowledge/wikidata/dates.parquet",
-    """\
-The dates of these claims, from the qualifiers of their statements; ordered by the first three
-columns. Claims without a date have no row. A date is YYYY, YYYY-MM or YYYY-MM-DD, or null. If there
-are several, the last one counts. The query service gives no dates.""",
-    [
-        Column("s, p, o", pa.int64(), "the claim"),
-        Column(
-            "start, end, point",
-            pa.string(),
-            "start time (P580), end time (P582), point in time (P585)",
-        ),
-    ],
-)
-
 VIEWS = Table(
     "knowledge/popularity/views.parquet",
     """\
 Monthly page views of the Wikipedia articles in `knowledge/wikidata/entities.parquet`; ordered by
 title. An article without views has no row: its popularity is unknown, null in all later tables.
 [Articles that were moved](wikimedia.md#page-views-of-articles-that-were-moved) are found if the run
-has two more tables.
-
-With `popularity.months` above 1, `mean` and `sd_log10` are over that many months. A month without
-views counts as 0.""",
+has two more tables.""",
     [
         Column("title", pa.string(), "title of the article; unique"),
         Column(
             "views",
             pa.int64(),
-            "views in `popularity.month`, by all access methods and by `popularity.agents`; "
-            "null if the article has views only in earlier months",
-        ),
-        Column("mean", pa.float64(), "mean of the monthly views; null with one month"),
-        Column(
-            "sd_log10",
-            pa.float64(),
-            "standard deviation of log10(1 + monthly views); 0.1 means that views vary by a "
-            "factor of 1.26, however popular the article is; null with one month",
+            "views in `popularity.month`, by all access methods and by `popularity.agents`",
         ),
     ],
 )
@@ -141,4 +114,4 @@ LABELLED = Table(
     ],
 )
 
-TABLES = (ENTITIES, CLAIMS, DATES, VIEWS, TERM_FREQUENCY, TRIPLES, LABELLED)
+TABLES = (ENTITIES, CLAIMS, VIEWS, TERM_FREQUENCY, TRIPLES, LABELLED)

@@ -70,10 +70,7 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     run = runs[0].info
     client.log_artifacts(run.run_id, str(folder), FOLDER.name)
     source = f"{run.artifact_uri}/{FOLDER.name}"
-    description = _describe(client, name, tags, runs[0])
-    number = client.create_model_version(
-        REGISTERED, source, run.run_id, tags=tags, description=description
-    ).version
+    number = client.create_model_version(REGISTERED, source, run.run_id, tags=tags).version
     if becomes_champion:
         client.set_registered_model_alias(REGISTERED, ALIAS, number)
     return f"{REGISTERED} version {number}: {tags['verdict']}"
@@ -166,38 +163,3 @@ def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
 
 def _label(figure: str) -> str:
     return figure.replace("_at_", "@").replace("_", " ")
-
-
-def _describe(client, name: str, tags: dict[str, str], run) -> str:
-    """The description of a version in Markdown, whose `run` is that of the stage."""
-    lines = [f"The retriever `{name}`, {tags['verdict']}.", ""]
-    lines += ["| on validation queries | before the tuning | after |", "|---|---|---|"]
-    for figure in FIGURES:
-        if f"{figure}_after" in tags:
-            before = float(tags[f"{figure}_before"])
-            after = float(tags[f"{figure}_after"])
-            lines.append(f"| {_label(figure)} | {before:.4f} | {after:.4f} |")
-
-    lm = tags["lm"]
-    untuned = f"The untuned encoder: {_origin(f'retriever.{name}', tags)}."
-    lines += ["", f"The language model `{lm}` taught it: {_origin(f'lm.{lm}', tags)}. {untuned}"]
-    lines += ["", "| read | MD5 |", "|---|---|"]
-    for key, value in tags.items():
-        if key.startswith("dvc.input."):
-            lines.append(f"| `{key.removeprefix('dvc.input.')}` | {value} |")
-
-    parent = run.data.tags.get("mlflow.parentRunId")
-    if parent:
-        name_of_run = client.get_run(parent).info.run_name
-        address = f"#/experiments/{run.info.experiment_id}/runs/{parent}"
-        lines += ["", f"It was made by the run [{name_of_run}]({address})."]
-    return "\n".join(lines)
-
-
-def _origin(model: str, tags: dict[str, str]) -> str:
-    """Where a model comes from, in words, as "path facebook/contriever"."""
-    words = []
-    for key in ORIGIN:
-        if f"{model}.{key}" in tags:
-            words.append(f"{key} {tags[f'{model}.{key}']}")
-    return ", ".join(words)

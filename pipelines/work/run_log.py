@@ -57,17 +57,6 @@ WHOLE = "refresh"  # the part that is everything
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
 NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
 NOTE_CHARS = 5000  # that MLflow takes in a tag
-# Headlines with the names that they have in MLflow, where these five stand first.
-FIRST_METRICS = {
-    "never_accuracy": "1 without retrieval",
-    "always_accuracy": "2 always retrieving",
-    "adaptive_accuracy": "3 adaptive retrieval",
-    "adaptive_gain": "4 adaptive gain",
-    "bits_saved_percent": "5 bits saved percent",
-}
-# A view of the list of runs, as MLflow's pages share it: parent runs, with the first metrics.
-VIEW = "headlines"
-VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"  # a tag of the experiment
 
 
 def log_stage(
@@ -175,7 +164,6 @@ class Run:
             child = client.create_run(self._experiment, started, tags, run_name=stage).info.run_id
             try:
                 _log_values(client, child, record["params"], record["metrics"], ended)
-                _log_inputs(client, child, locked)
             finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, state, ended)
 
@@ -200,12 +188,9 @@ class Run:
             return
         now = datetime.now(UTC)
         milliseconds = int(now.timestamp() * 1000)
-        named = {FIRST_METRICS.get(name, name): value for name, value in headlines.items()}
-        metrics = dict(sorted(named.items()))  # MLflow shows them in the order of logging
         with self._never_an_error():
-            _log_values(client, self._parent, params, metrics, milliseconds)
+            _log_values(client, self._parent, params, headlines, milliseconds)
             client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
-            client.set_experiment_tag(self._experiment, VIEW_TAG, json.dumps(_view()))
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
         """End the parent run as FINISHED or FAILED.
@@ -259,12 +244,6 @@ def name_run(part: str = WHOLE, month: str | None = None, started: datetime | No
     if started:
         words.append(f"{started.astimezone():%d %b %H:%M:%S}")
     return " ".join(str(word) for word in words if word) or "run"
-
-
-def _view() -> dict[str, Any]:
-    """What MLflow keeps of a view of the list of runs: which runs are listed, and the columns."""
-    columns = [f"metrics.`{name}`" for name in FIRST_METRICS.values()]
-    return {"searchFilter": "tags.`longtail.run` != ''", "selectedColumns": columns}
 
 
 def store() -> str:
@@ -343,21 +322,6 @@ def _log_values(
         client.log_batch(run, params=named[first : first + PARAMS_PER_REQUEST])
     for first in range(0, len(points), METRICS_PER_REQUEST):
         client.log_batch(run, metrics=points[first : first + METRICS_PER_REQUEST])
-
-
-def _log_inputs(client, run: str, locked: Mapping[str, Any]) -> None:
-    """Log the data sets that a stage read as the run's inputs.
-
-    They have their paths as names, and the MD5s of dvc.lock as digests.
-    """
-    from mlflow.entities import Dataset, DatasetInput
-
-    inputs = []
-    for path, md5 in _md5s(locked, "deps").items():
-        source = json.dumps({"uri": path})
-        inputs.append(DatasetInput(Dataset(_name(path), md5, "local", source)))
-    if inputs:
-        client.log_inputs(run, inputs)
 
 
 def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:

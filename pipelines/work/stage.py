@@ -21,7 +21,7 @@ from pipelines.params import params_file
 from pipelines.params.params_file import Settings
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH, sweep, write_json
-from pipelines.storage.work_store import KEPT, KEPT_UNUSED_SECONDS, UNUSED_SECONDS, WorkStore
+from pipelines.storage.work_store import UNUSED_SECONDS, WorkStore
 from pipelines.work.run_log import log_stage
 
 # Objects that Python makes before it looks for unused ones. Loading transformers makes a million,
@@ -75,7 +75,6 @@ def run(
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
         WorkStore().sweep(started - UNUSED_SECONDS)
-        KEPT.sweep(started - KEPT_UNUSED_SECONDS)
 
         result = work(settings)
         if metrics:

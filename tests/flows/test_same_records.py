@@ -184,7 +184,7 @@ def test_a_month_that_lacks_days_is_not_used(checkout):
     assert "missing: 2022-04: no file of its days 3, 5, " in said
     write(checkout, FILES["pageviews"])
     said = "\n".join(write_profile.init(checkout, None, force=True))
-    assert composed().popularity.months == 1
+    assert composed().popularity.month == "2022-03"
     assert fetched()["pageviews"] == ["views/pageviews-202203-user.bz2"]
     assert "is used in its place: of 2022-04 days are missing (and 2 more beside it)" in said
 

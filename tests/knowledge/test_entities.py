@@ -1,13 +1,10 @@
-"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, and
-resuming.
-"""
+"""The entities stage: what it keeps of dumps, pages and answers, and resuming."""
 
 import gzip
 import json
 import os
 from pathlib import Path
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import chosen
@@ -17,14 +14,13 @@ from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
 from pipelines.params import params
 from pipelines.sources import query_service, wikidata
-from pipelines.sources.wikidata_layout import Statement, iso
 from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage.atomic import SCRATCH
 
 
-def statement(qid: int, rank: str = "normal", **qualifiers) -> dict:
+def statement(qid: int, rank: str = "normal") -> dict:
     value = {"snaktype": "value", "datavalue": {"value": {"id": f"Q{qid}"}}}
-    return {"mainsnak": value, "rank": rank} | qualifiers
+    return {"mainsnak": value, "rank": rank}
 
 
 def item(qid: int, label: str | None, title: str | None = None, aliases=(), **answers) -> dict:
@@ -221,94 +217,10 @@ def test_one_dumps_bad_lines_are_not_hidden_by_another(
     assert written("out") == before
 
 
-@pytest.mark.parametrize(
-    ("time", "precision", "expected"),
-    [
-        ("+1994-05-06T00:00:00Z", 11, "1994-05-06"),
-        ("+1994-05-06T00:00:00Z", 10, "1994-05"),
-        ("+1994-05-06T00:00:00Z", 9, "1994"),
-        ("+1994-00-00T00:00:00Z", 11, "1994"),
-        ("+00000001812-01-01T00:00:00Z", 9, "1812"),
-        ("-0044-03-15T00:00:00Z", 11, "-0044-03-15"),
-        ("+0079-01-01T00:00:00Z", 9, "0079"),
-        ("+1990-01-01T00:00:00Z", 8, ""),  # the 1990s
-        ("+12000-01-01T00:00:00Z", 9, ""),
-        ("yesterday", 11, ""),
-    ],
-)
-def test_a_date_is_as_long_as_it_is_known(time, precision, expected):
-    assert iso(time, precision) == expected
-
-
-def signed(time: str) -> str:
-    return time if time.startswith("-") else f"+{time}"
-
-
-def qualifier(pid: str, *times: str | None) -> dict:
-    return {
-        pid: [
-            {"datavalue": {"value": {"time": f"{signed(t)}T00:00:00Z", "precision": 11}}}
-            if t
-            else {}
-            for t in times
-        ]
-    }
-
-
-def test_the_last_date_of_each_kind_counts():
-    def dates(qualifiers: object) -> str:
-        return msgspec.convert(
-            {"mainsnak": {"snaktype": "value"}, "qualifiers": qualifiers}, Statement
-        ).dates()
-
-    both = qualifier("P580", "2001-02-03", "1999-01-01") | qualifier("P585", "2005-05-05")
-    assert dates(both) == "2001-02-03//2005-05-05"
-    assert dates(qualifier("P582", None, "2002-01-01")) == "/2002-01-01/"
-    before_christ = qualifier("P580", "-0100-07-13", "-0044-03-15", "-0044-01-01")
-    assert dates(before_christ) == "-0044-03-15//"
-    assert dates(qualifier("P580", "-0044-03-15", "0014-08-19")) == "0014-08-19//"
-    for nothing in ([], {}, {"P580": [{"datavalue": {"value": "2001"}}]}, {"P1": []}):
-        assert dates(nothing) == ""
-
-
-def test_only_claims_with_a_date_have_a_row(raw):
-    """Of two statements, the later one has it."""
-    statements = [
-        statement(1, qualifiers=qualifier("P580", "1990-01-01") | qualifier("P582", "1992-01-01")),
-        statement(1, qualifiers=qualifier("P580", "2000-01-01")),
-        statement(2),
-        statement(3, qualifiers=[]),
-        statement(4, "deprecated", qualifiers=qualifier("P580", "1990-01-01")),
-        statement(5, qualifiers=qualifier("P580", "-0044-03-15")),
-        statement(5, qualifiers=qualifier("P580", "-0100-07-13")),
-    ]
-    older = item(9, "A", "A") | {
-        "claims": {"P36": [statement(7, qualifiers=qualifier("P585", "1980-01-01"))]}
-    }
-    first = item(9, "A", "A") | {"claims": {"P36": statements}}
-    dump(raw, [first, older, older | {"id": "Q8"}])
-    build(raw)
-    dates = [tuple(row.values()) for row in read("out", "dates")]
-    assert dates == [
-        (8, 36, 7, None, None, "1980-01-01"),
-        (9, 36, 1, "2000-01-01", None, None),
-        (9, 36, 5, "-0044-03-15", None, None),
-    ]
-
-
 def test_every_line_of_the_real_excerpts_counts(real, raw):
     for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json"):
         (raw / "wikidata" / name).symlink_to(real / "wikidata" / name)
-    _, claims, counts = build(raw)
+    _, _, counts = build(raw)
     assert counts["dump_lines"] == counts["entities_read"] + counts["skipped.not_an_item"] == 1753
     assert (counts["rejected"], counts["duplicate_entities"], counts["claims"]) == (0, 8, 718)
     assert counts["entities"] + counts["duplicate_entities"] <= counts["entities_read"]
-    dates = [tuple(row.values()) for row in read("out", "dates")]
-    assert {row[:3] for row in dates} <= set(claims)
-    assert len(dates) == 13
-    assert dates[3:6] == [
-        (142, 36, 90, "0508", None, None),
-        (155, 36, 2844, "1960-04-22", None, None),
-        (155, 36, 8678, None, "1960-04-22", None),
-    ]
-    assert dates[-1] == (495, 17, 172579, "1861", "1946", None)

@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -30,15 +29,6 @@ FACTS = {  # title -> views by people and by spiders
     "Analytical engine": (1, 0),
 }
 TITLES = [*FACTS, "Never viewed"]
-MONTHS = {  # title -> views in August, September and October
-    "Ada Lovelace": (3, 0, 17),
-    "AC/DC": (6, 6, 6),
-    "Café, 100% \U0001f600": (100, 10, 0),
-    "Analytical engine": (0, 9, 99),
-}
-REDIRECTS = (
-    r"INSERT INTO `redirect` VALUES (9001,0,'Ada_Lovelace','',''),(9002,0,'AC/DC','','Line\'s');"
-)
 USERS = Path("raw/pageviews/pageviews-202110-user.bz2")
 
 
@@ -96,30 +86,23 @@ def views(out: str = "out") -> dict[str, int]:
     return {row["title"]: row["views"] for row in pq.read_table(f"{out}/views.parquet").to_pylist()}
 
 
-def serve(
-    server: Wikimedia, titles: dict[str, tuple], agents: str = "all-agents", months=("202110",)
-) -> None:
-    """The API's answers: views of each title in these months; titles and months without views
-    are not in them.
-    """
-    for title, views in [(title, views) for title, views in titles.items() if any(views)]:
+def serve(server: Wikimedia, titles: dict[str, int], agents: str = "all-agents") -> None:
+    """The API's answers: views of each title in October; titles without views are not in them."""
+    for title, views in titles.items():
+        if not views:
+            continue
         article = title.replace(" ", "_")
         item = {
             "project": "en.wikipedia",
             "article": article,
             "granularity": "monthly",
+            "timestamp": "2021100100",
             "access": "all-access",
+            "agent": agents,
+            "views": views,
         }
-        of_months = {
-            f"{month}0100": number for month, number in zip(months, views, strict=True) if number
-        }
-        items = [
-            item | {"agent": agents, "timestamp": time, "views": n} for time, n in of_months.items()
-        ]
         path = f"/metrics/pageviews/per-article/en.wikipedia/all-access/{agents}/{quote(article, safe='')}/monthly"
-        server.pages[f"{path}/{months[0]}0100/{months[-1]}3100"] = json.dumps(
-            {"items": items}
-        ).encode()
+        server.pages[f"{path}/2021100100/2021103100"] = json.dumps({"items": [item]}).encode()
 
 
 def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
@@ -133,59 +116,14 @@ def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
     server.pages["/w/api.php"] = api
 
 
-def test_several_months_have_a_mean_and_a_spread(
-    wikimedia,
-):
-    """A missing month is named."""
-    months = ("202108", "202109", "202110")
-    for column, month in enumerate(months):
-        lines = [
-            line(title, i, views[column])
-            for i, (title, views) in enumerate(MONTHS.items())
-            if views[column]
-        ]
-        write_dump([*lines, line("Ada", 9001, column + 1)], month)  # redirects to Ada Lovelace
-    write_table(REDIRECTS, "redirect")
-    counts = count("dump", months=3, agents="user")
-    rows = {row["title"]: row for row in pq.read_table("dump/views.parquet").to_pylist()}
-    expected = MONTHS | {"Ada Lovelace": (4, 2, 20)}
-    assert [*rows] == sorted(expected)
-    for title, of_months in expected.items():
-        assert rows[title]["views"] == (of_months[-1] or None)
-        assert rows[title]["mean"] == pytest.approx(np.mean(of_months))
-        assert rows[title]["sd_log10"] == pytest.approx(np.log10(1 + np.array(of_months)).std())
-    assert rows["AC/DC"]["sd_log10"] == 0
-    assert (counts["files.pageviews"], counts["titles_with_views"], counts["views"]) == (3, 3, 125)
-    serve(wikimedia, MONTHS | {"Ada": (1, 2, 3)}, "user", months)
-    serve_redirects(wikimedia, {"Ada Lovelace": ["Ada"]})
-    count("api", source="api", api=wikimedia.address, months=3, agents="user")
-    asked = [path for path, _ in wikimedia.requests if "per-article" in path]
-    assert len(asked) == len(TITLES) + 1, "one request for all months"
-    count("threads", months=3, agents="user", compute={"threads": 4, "workers": 2})
-    assert written("dump") == written("api") == written("threads")
-    Path("raw/pageviews/pageviews-202109-user.bz2").unlink()
-    with pytest.raises(
-        LongtailError, match=r"^no page views of 2021-09, expected files of 2021-08 to 2021-10 .*$"
-    ):
-        count(months=3, agents="user")
-
-
 def test_the_files_of_a_month_are_summed():
     """No dump means no views."""
     counts = count()
     assert views() == {title: sum(both) for title, both in FACTS.items()}
     assert list(views()) == sorted(FACTS)
-    columns = {
-        "title": pa.string(),
-        "views": pa.int64(),
-        "mean": pa.float64(),
-        "sd_log10": pa.float64(),
-    }
+    columns = {"title": pa.string(), "views": pa.int64()}
     assert pq.read_schema("out/views.parquet") == pa.schema(columns)
-    assert (
-        pq.read_table("out/views.parquet", columns=["mean", "sd_log10"]).drop_null().num_rows == 0
-    ), "of one month"
-    assert pq.read_table("out/rejects.parquet") == REJECTS.empty_table()
+    assert pq.read_table("out/rejects.parquet") == REJECTS.schema.empty_table()
     of_files = {
         "files.pageviews": 2,
         "files.redirects": 0,
@@ -232,7 +170,7 @@ def test_views_of_no_page_are_counted_and_said(capsys):
 def test_the_api_is_not_asked_for_views_of_no_page(wikimedia):
     """They are listed as those of the title "-"."""
     write_entities(["Hyphen-minus", "-"])
-    serve(wikimedia, {"-": (5000,), "Hyphen-minus": (3,)})
+    serve(wikimedia, {"-": 5000, "Hyphen-minus": 3})
     serve_redirects(wikimedia, {"Hyphen-minus": ["-"]})
     count(source="api", api=wikimedia.address)
     assert views() == {"Hyphen-minus": 3}
@@ -242,7 +180,7 @@ def test_the_api_is_not_asked_for_views_of_no_page(wikimedia):
 def test_dump_and_api_give_the_same_bytes(wikimedia, agents):
     """No answer is asked for twice."""
     facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
-    serve(wikimedia, {title: (number,) for title, number in facts.items()}, agents)
+    serve(wikimedia, facts, agents)
     serve_redirects(wikimedia, {})
     counts = count("dump", agents=agents)
     of_api = count("api", source="api", api=wikimedia.address, agents=agents)
@@ -292,7 +230,7 @@ def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
         "Meta Platforms": 3,
         "Twttr": 4,
     }
-    serve(wikimedia, {title: (number,) for title, number in seen.items()})
+    serve(wikimedia, seen)
     of_titles = {
         "X (social network)": ["Twitter", "Twttr", "Tweeter"],
         "Meta Platforms": ["Facebook, Inc."],
@@ -371,7 +309,7 @@ def test_no_contact_is_an_error(wikimedia):
         count(source="api", contact=None)
     with pytest.raises(LongtailError, match=r"knows none of the 6 articles in 2021-10"):
         count(source="api", api=wikimedia.address)
-    serve(wikimedia, {"Ada Lovelace": (20,)})
+    serve(wikimedia, {"Ada Lovelace": 20})
     serve_redirects(wikimedia, {})
     count(source="api", api=wikimedia.address)
     assert views() == {"Ada Lovelace": 20}

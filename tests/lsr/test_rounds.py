@@ -2,6 +2,7 @@
 starts anew.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lsr_training import change, remove_training, steps_from_now, watched, written
+from safetensors import safe_open
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
@@ -38,8 +40,9 @@ def test_an_interrupted_round_ends_with_the_same_bytes(project, monkeypatch):
                 train_lsr.train_retriever(project.params, "dense")
     assert not TUNED.exists()
     folder = Path(".longtail/work/train_lsr@dense")
-    (saved,) = folder.glob("*/saved-*")
-    assert '"step": 4' in (saved / "progress.json").read_text()
+    (saved,) = folder.glob("*/state.safetensors")
+    with safe_open(saved, "pt") as file:
+        assert json.loads(file.metadata()["progress"])["step"] == 4
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
     steps = steps_from_now(monkeypatch)
     assert train_lsr.train_retriever(project.params, "dense")["kept_step"] in (0, 3, 6)

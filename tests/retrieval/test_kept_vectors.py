@@ -13,7 +13,7 @@ from pipelines.retrieval import embeddings
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.kept_vectors import embed_new_texts
-from pipelines.storage.work_store import KEPT
+from pipelines.storage.work_store import WorkStore
 
 COMPUTE = tiny_models.compute()
 FIRST = tiny_models.words(90, 0)
@@ -21,6 +21,7 @@ NEW = tiny_models.words(45, 1)
 # The second month's texts: some are gone, all others have moved, and every third is new.
 SECOND = [text for three in zip(FIRST[80:35:-1], FIRST[:45], NEW, strict=True) for text in three]
 DOCS = Path("docs.parquet")
+VECTORS = Path(".longtail/work/vectors")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_a_month_embeds_its_new_texts_alone(model, embedded):
     for text in first.keys() & second.keys():
         np.testing.assert_array_equal(second[text], first[text])
 
-    shutil.rmtree(KEPT.folder)
+    WorkStore().forget("vectors")
     assert run(SECOND, "scratch", model) == 135
     np.testing.assert_allclose(vectors("second"), vectors("scratch"), atol=1e-3)
 
@@ -94,7 +95,7 @@ def test_a_month_embeds_its_new_texts_alone(model, embedded):
 def test_known_texts_are_copied_or_linked(model, embedded):
     assert run(FIRST, "linked", model) == 0
     linked = Path("linked/000003.npy").stat()
-    (state,) = KEPT.folder.glob("*/*")
+    (state,) = VECTORS.iterdir()
     assert linked.st_ino == Path(state, "embeddings/000003.npy").stat().st_ino
     assert read("linked") == read("first")
 
@@ -123,14 +124,14 @@ def killed(model, embedded, monkeypatch) -> None:
 def test_a_killed_month_ends_as_an_unkilled_one(killed, first_month, model, embedded):
     run(SECOND, "killed", model)
     assert embedded == NEW[40:]
-    shutil.rmtree(KEPT.folder)
-    shutil.copytree(first_month / KEPT.folder, KEPT.folder)
+    WorkStore().forget("vectors")
+    shutil.copytree(first_month / VECTORS, VECTORS)
     run(SECOND, "unkilled", model)
     assert read("killed") == read("unkilled")
 
 
 def test_a_killed_month_may_lose_what_is_kept(killed, model):
-    shutil.rmtree(KEPT.folder)
+    WorkStore().forget("vectors")
     assert run(SECOND, "second", model) == 135
     opened = Encoder.open(model, tiny_models.retriever(), COMPUTE)
     np.testing.assert_allclose(vectors("second"), opened.embed(SECOND), atol=1e-3)
@@ -156,7 +157,7 @@ def change(file: Path) -> None:
     ],
 )
 def test_damaged_vectors_are_made_anew(model, file, damage, capsys):
-    (state,) = KEPT.folder.glob("*/*")
+    (state,) = VECTORS.iterdir()
     damage(state / file)
     assert run(FIRST, "anew", model) == 90
     assert f"{state}: damaged" in capsys.readouterr().out

@@ -33,21 +33,6 @@ def names(dataset: str) -> set[str]:
     return {file.name for file in (RAW / dataset).glob("[!.]*")}
 
 
-def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
-    for month in ("202109", "202110"):
-        in_root(f"views/pageviews-{month}-user.bz2")
-    chosen = settings({"pageviews": ["views/pageviews-202110-*.bz2"]}, **HERE)
-    with pytest.raises(LongtailError, match=r"views/pageviews-202108-\*\.bz2: no such file"):
-        run(chosen, months=3)
-    in_root("views/pageviews-202108-user.bz2")
-    run(chosen, months=3)
-    assert names("pageviews") == {
-        f"pageviews-{month}-user.bz2" for month in ("202108", "202109", "202110")
-    }
-    run(chosen)
-    assert names("pageviews") == {"pageviews-202110-user.bz2"}
-
-
 def test_globs_are_copied_by_data_set_and_described() -> None:
     for name, data in {
         "deep/somewhere/a.jsonl": b"1",
@@ -69,20 +54,6 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     described = {"path": "nq/b.jsonl", "dataset": "nq", "source": "deep/b.jsonl", "bytes": 2}
     described |= {"licence": DATASETS["nq"].licence, "sha256": hashlib.sha256(b"22").hexdigest()}
     assert manifest()["nq/b.jsonl"] == described
-
-
-def test_one_text_reached_twice_is_one_file(capsys) -> None:
-    """As the blob of a Hub's cache and the link to it, or a copy beside its original."""
-    blob = saved(Path("root/hub/blobs/1f3a"), '{"text": "Ada was born in 1815."}\n')
-    (link := Path("root/hub/snapshots/main/a.jsonl")).parent.mkdir(parents=True)
-    link.symlink_to(blob.absolute())
-    saved(Path("root/b.jsonl"), blob.read_bytes())
-    saved(Path("root/c.jsonl"), '{"text": "Another."}\n')
-    run(settings({"pile": ["**/*"], "triviaqa": ["b.jsonl"]}, "files"))
-    assert sorted(manifest()) == ["pile/a.jsonl", "pile/c.jsonl", "triviaqa/b.jsonl"]
-    said = capsys.readouterr().out
-    assert "pile/1f3a: has the same bytes as pile/a.jsonl; left out" in said
-    assert "pile/b.jsonl: has the same bytes as pile/a.jsonl; left out" in said
 
 
 def test_files_of_one_name_in_several_folders_are_several_files() -> None:

@@ -236,11 +236,9 @@ def test_dates_too_far_apart_are_warned_about():
     assert snapshots.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
     assert snapshots.day_of("generated: sample world, seed 20261301") is None
     assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
-    base, this = (
-        "https://dumps.wikimedia.org/other/pageview_complete/monthly",
-        "2021/2021-01/pageviews-202101-user.bz2",
-    )
-    entries = [f"{base}/{this}", "views/*202101*.bz2", "other/*.bz2"]
-    before = [entry.replace("2021/", "2020/").replace("2021-01", "2020-12") for entry in entries]
-    before = [entry.replace("202101", "202012") for entry in before]
-    assert snapshots.views_files(entries, ["2020-12", "2021-01"]) == [*before, *entries[:2]]
+    base = "https://dumps.wikimedia.org/other/pageview_complete/monthly"
+    address = f"{base}/2021/2021-01/pageviews-202101-user.bz2"
+    before = f"{base}/2020/2020-12/pageviews-202012-user.bz2"
+    assert snapshots.with_month(address, "2021-01", "2020-12") == before
+    assert snapshots.with_month("views/*202101*.bz2", "2021-01", "2020-12") == "views/*202012*.bz2"
+    assert snapshots.with_month("other/*.bz2", "2021-01", "2020-12") == "other/*.bz2"

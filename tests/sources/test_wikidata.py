@@ -140,7 +140,7 @@ def test_the_order_of_keys_and_spaces_change_nothing(tmp_path, order, title, sep
     )
     line = json.dumps({key: whole[key] for key in order}, separators=separators)
     [entity], rejects = read(dump(tmp_path / "d.json", [line, item(8, None, None)]))
-    claims = ([50], [2], [""]) if title else ([], [], [])
+    claims = ([50], [2]) if title else ([], [])
     expected = Entity(2, 7, tricky, [tricky + "2"], title, *claims)
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 

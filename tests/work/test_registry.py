@@ -116,14 +116,8 @@ def test_a_run_registers_what_it_trained(here, tuned):
     tags |= {f"dvc.input.{path}": f"MD5 of {path}" for path in INPUTS}
     tags |= {"lm": "tiny", "lm.tiny.path": "org/lm", "lm.tiny.revision": "0123abc"}
     assert tags.items() <= version.tags.items()
-    for text in (
-        "`dense`, champion by recall@1: 0.6000 on validation queries, 0.4000 before it was tuned.",
-        "| recall@10 | 0.8000 | 0.9000 |",
-        "`tiny` taught it: path org/lm, revision 0123abc.",
-        "| `data/questions` | MD5 of data/questions |",
-        "made by the run [a run](",
-    ):
-        assert text in version.description
+    verdict = "champion by recall@1: 0.6000 on validation queries, 0.4000 before it was tuned"
+    assert version.tags["verdict"] == verdict
     assert "download_artifacts" in client.get_registered_model(REGISTERED).description
     folder = Path(mlflow.artifacts.download_artifacts(CHAMPION))
     assert AutoModel.from_pretrained(folder).config.hidden_size == 32
