@@ -11,16 +11,16 @@ DUMPS_OF_MONTHS = ("wikidata", "wikipedia", "redirects")  # other data sets are 
 
 
 def write_data(folder: Path, recipe: Recipe) -> None:
-    """Write the data sets to `folder`, with the dumps of the recipe's last two months."""
+    """Write the data sets to `folder`, with the dumps and views of the recipe's last two months."""
     if folder.exists():
         shutil.rmtree(folder)
     with TemporaryDirectory() as temporary:
         world = GrowingWorld(
             Path(temporary), recipe.seed, recipe.world, recipe.months, growth=recipe.growth
         )
-        shutil.copytree(
-            world.folder, folder, ignore=shutil.ignore_patterns("popqa", *DUMPS_OF_MONTHS)
-        )
+        views_before = [f"pageviews-{month.replace('-', '')}-*" for month in recipe.months[:-2]]
+        left_out = shutil.ignore_patterns("popqa", *DUMPS_OF_MONTHS, *views_before)
+        shutil.copytree(world.folder, folder, ignore=left_out)
         for name in DUMPS_OF_MONTHS:
             (folder / name).mkdir()
         for number in (len(recipe.months) - 2, len(recipe.months) - 1):

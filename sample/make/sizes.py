@@ -58,7 +58,7 @@ class Recipe:
     """Everything that decides the sample's bytes, besides the kind of CPU."""
 
     seed: int = 0
-    # of page views; the last two have dumps
+    # of the growing world; the files are of the last two
     months: tuple[str, ...] = ("2021-08", "2021-09", "2021-10", "2021-11")
     growth: int = 8  # entities that a month has more than the month before
     vocabulary: int = 1700
