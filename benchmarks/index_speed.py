@@ -143,7 +143,7 @@ def longtail(folder: Path) -> Speed:
     with chdir(folder):
         here = Path(".")
         count = dense.Index(here, flat=True).count
-        plan = dense_build.choose_index(count, queries.shape[1], MEMORY_GB)
+        plan = dense_build.plan_lists(count, queries.shape[1], MEMORY_GB)
         dense_build.build_lists(plan, here, 0, measure.compute(), 1, "benchmark")
         tuned = dense.Index(here, threads=1)
         dense_tuning.tune_search(tuned, queries[:TUNING_QUERIES])

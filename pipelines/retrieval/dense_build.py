@@ -54,7 +54,7 @@ class Plan:
 
 def choose_index(count: int, dim: int, memory_gb: float) -> Plan:
     """Plan an index that fits in `memory_gb` GiB. Raises LongtailError if none fits."""
-    make_plan = _flat_plan if count < FLAT_UP_TO else _lists_plan
+    make_plan = _flat_plan if count < FLAT_UP_TO else plan_lists
     plan = make_plan(count, dim, memory_gb)
     if plan.memory > memory_gb * GIB:
         raise LongtailError(
@@ -72,7 +72,7 @@ def _flat_plan(count: int, dim: int, _: float) -> Plan:
     return Plan("flat", count, dim, memory, reason)
 
 
-def _lists_plan(count: int, dim: int, memory_gb: float) -> Plan:
+def plan_lists(count: int, dim: int, memory_gb: float) -> Plan:
     """Inverted lists with the finest codes that fit in memory, or the coarsest if none fit."""
     lists_of_documents = max(1, count // LEAST_PER_LIST)
     nlist = min(int(4 * count**0.5), MOST_LISTS, lists_of_documents)

@@ -256,8 +256,7 @@ def test_another_models_tokenizer_is_named(server, tmp_path):
 def test_params_that_lack_something_are_refused(root):
     whole = yaml.safe_load((root / "params.yaml").read_text("utf-8"))
     for change, message in [
-        ({"http": None}, "should be the server's settings"),
-        ({"path": None}, "should be the server's settings"),
+        ({"path": None}, "should be the model's name on the server"),
         ({"http": {"url": "host/v1"}}, "should match pattern"),
         ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
         (
@@ -266,10 +265,7 @@ def test_params_that_lack_something_are_refused(root):
         ),
     ]:
         values = settings("http://127.0.0.1:1/v1").model_dump()
-        http = change.get("http", {})
-        whole["lm"]["served"] = (
-            values | change | {"http": http if http is None else values["http"] | http}
-        )
+        whole["lm"]["served"] = values | change | {"http": values["http"] | change.get("http", {})}
         with pytest.raises(LongtailError, match=message):
             params_file.parse(whole)
 

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_build, "FLAT_UP_TO", COUNT)
-        chosen = dense_build.choose_index(COUNT, vectors.DIM, vectors.MEMORY_GB)
+    chosen = dense_build.plan_lists(COUNT, vectors.DIM, vectors.MEMORY_GB)
     plan = replace(chosen, nlist=nlist, **changes)
     dense_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
