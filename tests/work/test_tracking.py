@@ -33,11 +33,11 @@ import sys
 
 from pipelines.storage.atomic import atomic
 from pipelines.params.param_types import Section
-from pipelines.params.params_models import Index
+from pipelines.params.params_models import Replug
 from pipelines.work import stage
 class Settings(Section):
     seed: int
-    index: Index
+    replug: Replug
 def work(params):
     with atomic(sys.argv[1]) as temporary:
         temporary.write_text(sys.argv[1])
@@ -99,7 +99,7 @@ def test_stages_of_one_dvc_process_share_a_parent(finished):
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
     one, two = logged["one"], logged["two"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged[name].info.run_id}
-    assert (one.data.params["seed"], one.data.params["language"]) == ("0", "en")
+    assert (one.data.params["seed"], one.data.params["replug.mixture"]) == ("0", "token_mixture")
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
     assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
