@@ -72,7 +72,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs
     )
     index = data / "index/bm25/wikipedia"
-    bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
+    bm25_build.build(
+        docs, index, params_file.parse(values).ingest.memory_gb, tiny_models.compute(), "test"
+    )
     imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]

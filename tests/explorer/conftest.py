@@ -98,7 +98,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     bm25_build.build(
         docs,
         data / "index/bm25/wikipedia",
-        params_file.parse(values).index,
+        params_file.parse(values).ingest.memory_gb,
         tiny_models.compute(),
         "test",
     )

@@ -37,8 +37,8 @@ def indexed(folder, monkeypatch, root, titles, texts):
     ids = [f"wikipedia:{number}:0" for number in range(1, len(texts) + 1)]
     pq.write_table(pa.table({"id": ids, "title": titles, "text": texts}), docs)
     compute = params.Compute(threads=1, workers=1, dask=None, device="cpu")
-    settings = params_file.load_params().index
-    bm25_build.build(docs, folder / "data/index/bm25/wikipedia", settings, compute, "test")
+    memory_gb = params_file.load_params().ingest.memory_gb
+    bm25_build.build(docs, folder / "data/index/bm25/wikipedia", memory_gb, compute, "test")
 
 
 @pytest.fixture
