@@ -33,9 +33,9 @@ The papers' tables and the data of their figures, for every language model and m
 in brackets are the PopQA paper's, unless REPLUG is named. {MADE}
 - `dataset` is a question set in `parts.answered`, `lm` a language model (imported ones included), `method`
   a [method of answering](adaptive-method.md#methods-of-answering). Rows are in the order in which they ran.
-- `substring` is accuracy by the published rule (`correct` in `predictions/`), `word` is accuracy by whole
+- `substring` is accuracy by the question set's rule (`correct` in `predictions/`), `word` is accuracy by whole
   words (`correct_word`); null for imported answers without it.
-- `gain` is the accuracy minus that without retrieval, by the published rule, unless a table says otherwise;
+- `gain` is the accuracy minus that without retrieval, by the question set's rule, unless a table says otherwise;
   `gain_word` is the same by whole words.
 - A `common_...` table has only the questions that all language models answered, so that models compare. It
   is empty if fewer than two models answered.

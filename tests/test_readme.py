@@ -398,7 +398,7 @@ def test_pages_name_figures_that_are_known(
     assert (root / page_numbers.PICTURE).read_text(encoding="utf-8").startswith("<svg ")
     reachable = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     numbers = re.search(r"state (\d+) results as numbers\. (\d+) of them can", reachable)
-    assert f"papers' {numbers[1]} numbers, [{numbers[2]} can still be reached]" in first_screen
+    assert f"papers' {numbers[1]} numbers, [{numbers[2]} can still be computed]" in first_screen
 
 
 def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatch):

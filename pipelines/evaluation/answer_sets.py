@@ -31,7 +31,7 @@ class MethodAnswers:
     A value is NaN where the file does not say it. Questions without an answer are left out.
     """
 
-    correct: np.ndarray  # 1 or 0, never NaN: right by the published substring rule
+    correct: np.ndarray  # 1 or 0, never NaN: right by the rule of the question set
     correct_word: np.ndarray  # 1 or 0: right by whole words
     doc_has_answer: np.ndarray  # 1 or 0: the passage holds an answer; NaN closed-book
     doc_is_subject: np.ndarray  # 1 or 0: the passage is from the subject's page

@@ -1,4 +1,4 @@
-"""Every number the pipeline depends on, typed.
+"""The params: every number and name that a user may change, typed.
 
 The values live in conf/, from which a profile composes params.yaml; params_file.py reads that. This
 module and params_models.py only say what is allowed. Others import all sections from here.

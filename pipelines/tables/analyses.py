@@ -8,7 +8,7 @@ from pipelines.tables.table import INTERVAL, Column, Table
 # Columns of several tables
 KEY = Column("dataset, lm, method", pa.string(), "key")
 QUESTIONS = Column("questions", pa.int64(), "number of questions")
-ACCURACIES = Column("substring, word", INTERVAL, "accuracy by both rules")
+ACCURACIES = Column("substring, word", INTERVAL, "accuracy by the question set's rule, and by whole words")
 GAINS = Column("gain, gain_word", INTERVAL, "gain by both rules; null for closed_book")
 CORRELATION = Column(
     "correlation",
@@ -70,8 +70,8 @@ MODELS = Table(
 LEFT_OUT = Table(
     "analyses/left_out.parquet",
     """\
-Imports that no stage uses, because their rows do not fit the question set or the model's answers
-without retrieval.""",
+Questions that do not count because they have no answer, and imports that no stage uses because
+their rows do not fit the question set or the model's answers without retrieval.""",
     [
         Column("dataset", pa.string(), "a question set in `parts.answered`"),
         Column("why", pa.string(), "a sentence that names the file"),

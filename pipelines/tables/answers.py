@@ -34,8 +34,10 @@ other), and the import's `file`, `layout`, `joined_by` and `answer_pattern`.""",
         Column(
             "correct",
             pa.bool_(),
-            "whether the prediction contains a gold answer, as written, lower-cased or "
-            "capitalised (the published metric)",
+            "whether the prediction is right by the question set's rule (`protocol.answer` in "
+            "pipelines/catalogue.yaml). `substring`: it contains a gold answer, as written, "
+            "lower-cased or capitalised. `exact`: its normal form is a gold answer's (NQ, "
+            "TriviaQA). `letter`: it is the right option's letter (MMLU)",
         ),
         Column(
             "correct_word",
