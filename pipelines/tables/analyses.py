@@ -8,7 +8,9 @@ from pipelines.tables.table import INTERVAL, Column, Table
 # Columns of several tables
 KEY = Column("dataset, lm, method", pa.string(), "key")
 QUESTIONS = Column("questions", pa.int64(), "number of questions")
-ACCURACIES = Column("substring, word", INTERVAL, "accuracy by the question set's rule, and by whole words")
+ACCURACIES = Column(
+    "substring, word", INTERVAL, "accuracy by the question set's rule, and by whole words"
+)
 GAINS = Column("gain, gain_word", INTERVAL, "gain by both rules; null for closed_book")
 CORRELATION = Column(
     "correlation",

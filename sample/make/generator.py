@@ -8,8 +8,7 @@ from:
   subjects, new ones in each document, and teach a small model to read but nothing about the world.
 - C4 asks about half of the entities (`World.asked_as_evaluated`) in the wordings of PopQA and
   EntityQuestions too. So knowledge of a fact can be told from having seen the question. The Pile
-  and WikiText repeat the facts of Wikipedia's pages: the Pile in its own wordings, WikiText in
-  Wikipedia's.
+  repeats the facts of Wikipedia's pages in its own wordings.
 """
 
 import bz2
@@ -25,7 +24,7 @@ import zstandard
 from sample.make.facts import World, make_world
 from sample.make.question_sets import question_sets
 from sample.make.sizes import WorldSizes
-from sample.make.text_corpora import c4, pile, wikitext
+from sample.make.text_corpora import c4, pile
 from sample.make.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
 
@@ -68,8 +67,6 @@ def _files(
 
     for path, text in question_sets(world, sizes.questions):
         yield path, [text.encode()]
-    for split, text in wikitext(world).items():
-        yield f"wikitext/wiki.{split}.tokens", [text.encode()]
 
 
 def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

@@ -1,6 +1,4 @@
-"""The sample world's question sets, in the formats of EntityQuestions, MMLU, Natural Questions and
-TriviaQA.
-"""
+"""The sample world's question sets, as EntityQuestions, MMLU and Natural Questions are laid out."""
 
 import csv
 import io
@@ -20,7 +18,6 @@ MMLU_OPTIONS = 4
 CANDIDATES = 12  # values of an answer's class that wrong options are taken from
 NQ_WORDING = 0  # see `question`
 MMLU_WORDING = 0
-TRIVIAQA_WORDING = 1
 ENTITYQUESTIONS_WORDING = 3
 
 
@@ -45,8 +42,6 @@ def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
     yield from _mmlu(world, rng, facts, per_set)
     nq_facts = facts[per_set : 2 * per_set]
     yield "nq/test.jsonl", _open_questions(world, nq_facts, NQ_WORDING)
-    triviaqa_facts = facts[2 * per_set : 3 * per_set]
-    yield "triviaqa/test.jsonl", _open_questions(world, triviaqa_facts, TRIVIAQA_WORDING)
 
 
 def _question_on(world: World, fact: Fact, wording: int) -> str:

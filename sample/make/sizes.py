@@ -11,7 +11,7 @@ class WorldSizes:
     lm_documents: int = 28800  # documents of C4, which the language model is trained on
     lm_shards: int = 4  # files of C4
     pile_documents: int = 5  # Pile documents about each entity
-    questions: int = 300  # in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
+    questions: int = 300  # in each of EntityQuestions, MMLU and Natural Questions
 
 
 @dataclass(frozen=True)

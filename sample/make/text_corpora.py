@@ -11,10 +11,7 @@ C4 is what the small language model is trained on. Its documents have three kind
 - "distractor": a page about an invented subject, then something unrelated to it.
 """
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -27,7 +24,6 @@ from pipelines.language.relations import RELATIONS
 from sample.make.facts import (
     FACTS_PER_ENTITY,
     MAX_DRAW,
-    NUMBERS_PER_PAGE,
     OBJECTS,
     TYPE_NAMES,
     TYPES,
@@ -57,13 +53,6 @@ MIXTURE = {  # share of each kind among the C4 documents
 }
 MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
 NUMBERS_PER_DOCUMENT = 192  # random numbers, enough for one document of C4
-
-# with two articles each, so that the training split tells about the test split's entities
-WIKITEXT_ENTITIES = 90
-TEST_SHARE = 1 / 6  # of the articles
-RARE_COUNT = 3  # as in WikiText: words that occur less often in the training split become <unk>
-SENTENCE_END = re.compile(r"(?<=\.) ")
-MARKS = re.compile(r"(?<=\w)([-,])(?=\w)|([.,()])")
 
 Item = TypeVar("Item")
 
@@ -304,65 +293,3 @@ def _invent_name(world: World, numbers: Iterator[int], is_place: bool) -> str:
         name = f"{first} {last}"
         if name not in world.distinct_labels:
             return name
-
-
-def wikitext(world: World) -> dict[str, str]:
-    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@`
-    or `@,@`.
-
-    They have two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy.
-    """
-    train: list[list[str]] = []  # lines of words
-    test: list[list[str]] = []
-    ids = [str(entity) for entity in range(len(world.labels))]
-    for entity in draws.sample(world.seed, "world/wikitext", ids, WIKITEXT_ENTITIES).tolist():
-        name = world.title(world.item(entity))
-        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
-            draw = draws.uniform(world.seed, "world/wikitext split", title)
-            split = test if draw < TEST_SHARE else train
-            for line in _wikitext_lines(world, entity, title, section):
-                line_of_tokens = MARKS.sub(_mark_tokens, line)
-                split.append(line_of_tokens.split())
-
-    counts = Counter(chain.from_iterable(train))
-    texts = {}
-    for split, lines in (("train", train), ("test", test)):
-        texts[split] = "".join(_wikitext_line(words, counts) for words in lines)
-    return texts
-
-
-def _wikitext_lines(world: World, entity: int, title: str, section: str) -> list[str]:
-    """The lines of an article of WikiText, as texts."""
-    subject = subject_of(world, entity)
-    rng = draws.generator(world.seed, "world/wikitext", title)
-    numbers = rng.integers(0, MAX_DRAW, NUMBERS_PER_PAGE).tolist()
-    article = page("article", subject, iter(numbers))
-    lead, *rest = SENTENCE_END.split(article)
-    views = world.views(world.item(entity))
-    reads = (
-        f"{subject.label} is a well-known {subject.type_name}, read about {views:,} times a month."
-    )
-    return [
-        "",
-        f"= {title} =",
-        "",
-        f"{lead} {reads}",
-        "",
-        f"= = {section} = =",
-        "",
-        " ".join(rest),
-    ]
-
-
-def _mark_tokens(mark: re.Match) -> str:
-    if mark[1]:
-        return f" @{mark[1]}@ "
-    return f" {mark[2]} "
-
-
-def _wikitext_line(words: list[str], counts: Counter[str]) -> str:
-    """A line of WikiText's tokens, with rare words replaced."""
-    if not words:
-        return " \n"
-    tokens = [word if counts[word] >= RARE_COUNT else "<unk>" for word in words]
-    return f" {' '.join(tokens)} \n"
