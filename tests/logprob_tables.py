@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.scoring import logprob_files
+from pipelines.tables.language_modelling import CONTROLS
 
 QUERIES = 10  # their ids are q00 ...
 DRAWN = 4  # of which are on the datastore curve
@@ -20,7 +21,7 @@ WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 
 def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
-    """logprobs.parquet and retrieved.parquet; documents say more than none does, dense ones the
+    """logprobs.parquet, retrieved.parquet and controls.parquet, which has no rows; documents say more than none does, dense ones the
     most.
 
     Of q01 two documents were found by dense retrieval, of q02 none.
@@ -45,6 +46,7 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
             for i, level in said.items()
         ]
     folder.mkdir(parents=True)
+    pq.write_table(CONTROLS.schema.empty_table(), folder / "controls.parquet")
     for name, rows, schema in (
         ("logprobs", scored, logprob_files.LOGPROBS.schema),
         ("retrieved", found, logprob_files.RETRIEVED.schema),

@@ -133,6 +133,7 @@ def test_predictions_alone_give_thresholds(run, sources):
     assert "elsewhere" in run.report
 
 
+@pytest.mark.slow
 def test_the_page_on_question_sets_leads_to_a_landed_run(run, sources, root):
     """Its files and lines, as it shows them, with answers that were made elsewhere."""
     page = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")

@@ -89,9 +89,10 @@ def test_batches_of_a_model_move_the_bar_of_a_shard(workplace, tmp_path, shown, 
         ("passages", lambda: encoder.embed(tiny_models.words(40, 1, at_most=12))),
     ):
         shown.clear()
-        WorkStore().parts(
-            name, "key", [1, 2], lambda _, path, ask=ask: path.touch() or ask(), sizes=[40, 40]
-        )
+        with WorkStore().unfinished(name, "key", [40, 40], "text") as parts:
+            for _ in parts.missing:
+                with progress.piece(parts.bar, 40):
+                    ask()
         counts = [int(re.fullmatch(rf"{name}: (\d+)/80", line)[1]) for line in shown]
         assert counts == sorted(counts)
         assert {40, 80} < {*counts}

@@ -131,7 +131,7 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, m
     assert (code, error) == (0, "")
     plan = json.loads(said, parse_constant=pytest.fail)
     assert plan["profile"] == "sample"
-    assert plan["documents"].keys() == {"wikipedia", "pile", "wikitext"}
+    assert plan["documents"].keys() == {"wikipedia", "pile"}
     plan["documents"] = {}
     assert set(json_keys.keys_of(plan)) == json_keys.documented(root, "plan")
     assert plan["hours"] == sum(work["hours"] or 0 for work in plan["work"])

@@ -56,17 +56,8 @@ def project(built, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-OF_REPO = {
-    "index",
-    "status",
-    "lock",
-    "brancher",
-    "cache",
-    "cloud",
-    "commit",
-    "config",
-    "stage_cache",
-}  # what flows/ reads of a Repo, documented or not
+# What flows/ reads of a Repo, documented or not
+OF_REPO = {"index", "status", "lock", "commit", "config"}
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
 IMPORTED = {
@@ -119,7 +110,6 @@ def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(project, root):
         inspect.signature(stage.status).bind(check_updates=True)
         inspect.signature(repo.commit).bind(stage.addressing)
         assert (repo.status(), repo.config["core"].get("remote")) == ({}, None)
-        assert repo.cache.local.path == str(project / dvc_repo.CACHE)
         with repo.lock:
             assert (project / ".dvc/tmp/lock").is_file()
     for words in COMMANDS:

@@ -87,7 +87,7 @@ def test_json_for_scripts(longtail, root, tmp_path):
             1,
             "dense/dense/wikipedia: no such index; `longtail run` makes it",
         ),
-        (["Velm", "--corpus", "wikitext"], 1, "/wikitext: no such index"),
+        (["Velm", "--corpus", "pile"], 1, "/pile: no such index"),
         (
             ["Velm", "--corpus", "c4"],
             1,

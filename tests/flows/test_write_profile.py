@@ -107,7 +107,13 @@ def test_a_folder_with_everything_runs_everything(checkout):
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
     sets = ["popqa", "entityquestions", "mmlu", "nq", "triviaqa"]
-    chosen = {"tuned": ["encoder"], "question_sets": sets, "answered": sets}
+    chosen = {
+        "tuned": ["encoder"],
+        "question_sets": sets,
+        "answered": sets,
+        "corpora": ["wikipedia", "pile", "wikitext"],
+        "scored": ["pile", "wikitext"],
+    }
     assert (params.retrievers, params.parts) == (
         ["encoder"],
         sample.parts.model_copy(update=chosen),

@@ -62,7 +62,7 @@ def change(values: dict, changes: dict) -> None:
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("lm", None, ["lm", "None"]),
         ("lm", {"gpt-2.5": {}}, ["gpt-2.5", "pattern"]),
-        ("replug.top_k", 11, ["replug", "at most logprobs.top_k, 10"]),
+        ("replug.top_k", 11, ["replug", "at most logprobs.top_k, 5"]),
         ("logprobs.datastore.shares", [1.0], ["logprobs.datastore.shares.0", "1.0", "less than 1"]),
         ("lms", [], ["parts", "scored", "need one of lms"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
