@@ -184,8 +184,10 @@ def run_longtail(command: str, folder: Path) -> str:
 
 
 def label(line: str) -> str:
-    """What a line begins with: the first cell of a table, or the text before a figure."""
-    return re.split(r"\s{2,}|:", line.strip())[0]
+    """What a line begins with: the first cell of a table, or the text before a figure. A number at
+    the front counts as any other.
+    """
+    return re.sub(r"^[\d,]+ ", "", re.split(r"\s{2,}|:", line.strip())[0])
 
 
 def _as(written: str, value: float) -> str:
