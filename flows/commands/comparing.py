@@ -53,7 +53,6 @@ def compare(
         leaderboard_page,
         scores_page,
     )
-    from pipelines.foreign.judge_files import short_name
     from pipelines.pages import rendering, table_texts
 
     out = terminal.CALLED_FROM / out
@@ -69,7 +68,7 @@ def compare(
         for line in (*notes, *oddities, *leaderboard_page.leaderboard_lines(compared)):
             terminal.show(line)
 
-    name = short_name(Path(question_set.name))
+    name = Path(question_set.name).name
     sections = leaderboard_page.leaderboard_sections(
         name, question_set.signal_name, compared, notes
     )

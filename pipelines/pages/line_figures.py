@@ -24,13 +24,22 @@ def known_lines(points: Points) -> Points:
     return lines
 
 
-def lines_with_bands(lines: Points, low_is_good: bool) -> list[str]:
-    """The lines whose intervals are drawn: without retrieval, and the best on average."""
-    means = {name: fmean(value.value for _, value in marks) for name, marks in lines.items()}
-    best = sorted(lines, key=means.__getitem__, reverse=not low_is_good)
+def lines_with_bands(lines: Points) -> Points:
+    """The lines that have a band: an interval, and more than one mark."""
+    with_bands = {}
+    for name, marks in lines.items():
+        if len(marks) > 1 and any(value.low < value.high for _, value in marks):
+            with_bands[name] = marks
+    return with_bands
+
+
+def shown_bands(with_bands: Points, low_is_good: bool) -> list[str]:
+    """The lines whose bands are drawn: without retrieval, and the best on average."""
+    means = {name: fmean(value.value for _, value in marks) for name, marks in with_bands.items()}
+    best = sorted(with_bands, key=means.__getitem__, reverse=not low_is_good)
     plain = [name for name in best if name in ("closed_book", "none")]
     first = list(dict.fromkeys([*plain[:1], *best]))[:BANDS_SHOWN]
-    return [name for name in lines if name in first]
+    return [name for name in with_bands if name in first]
 
 
 def draw_lines(canvas: Canvas, figure: Figure) -> float:
@@ -53,10 +62,15 @@ def draw_lines(canvas: Canvas, figure: Figure) -> float:
 
     ends = [up(marks[-1][1].value) for marks in lines.values()]
     labels = drawing.apart(ends, 1.2 * canvas.size, top, bottom)
-    with_bands = lines_with_bands(lines, figure.low_is_good)
+    with_bands = lines_with_bands(lines)
+    shown = shown_bands(with_bands, figure.low_is_good)
     for (name, marks), y in zip(lines.items(), labels, strict=True):
         with canvas.group("series"):
-            _draw_line(canvas, name, marks, across, up, name in with_bands)
+            if name in with_bands:
+                band = [(across(place), up(value.low)) for place, value in marks]
+                band += [(across(place), up(value.high)) for place, value in reversed(marks)]
+                canvas.band(band, canvas.styles[name].colour, name in shown)
+            _draw_line(canvas, name, marks, across, up)
             if not has_legend:
                 _name_line(canvas, name, (across(marks[-1][0]), up(marks[-1][1].value)), right, y)
 
@@ -78,16 +92,10 @@ def _draw_line(
     marks: Sequence[tuple[float, Interval]],
     across: Scale,
     up: Scale,
-    shows_band: bool,
 ) -> None:
-    """The line of a series with its band and its marks; a single mark has a bar for its
-    interval.
-    """
+    """The line of a series with its marks; a single mark has a bar for its interval."""
     style = canvas.styles[name]
     if len(marks) > 1:
-        band = [(across(place), up(value.low)) for place, value in marks]
-        band += [(across(place), up(value.high)) for place, value in reversed(marks)]
-        canvas.band(band, style.colour, shows_band)
         line = [(across(place), up(value.value)) for place, value in marks]
         canvas.path(line, style.colour, style.dash)
 

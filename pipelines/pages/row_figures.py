@@ -133,8 +133,8 @@ def _name_row(canvas: Canvas, rows: RowLayout, place: str, y: float) -> None:
     if rows.names_beside:
         canvas.text(rows.left - 8, y + rows.height * rows.lanes / 2 + 4, place, "end")
         return
-    # the axis and the grid do not cross the name
-    canvas.line(0, y - 7, canvas.length(place) + 4, y - 7, GROUND, canvas.size)
+    # the axis and the grid do not touch the name
+    canvas.line(0, y - 8, canvas.length(place) + 4, y - 8, GROUND, 1.5 * canvas.size)
     canvas.text(2, y - 4, place)
 
 

@@ -290,6 +290,38 @@ def test_three_lines_show_their_bands():
     assert "visibility" not in drawn(few)[0]
 
 
+def test_lines_without_intervals_have_no_bands():
+    """The caption names none, however many lines there are."""
+    series = {
+        name: [(place, Interval(height, height, height)) for place in (1, 2)]
+        for height, name in enumerate(METHODS[:5])
+    }
+    figure = figure_of("lines", series, "x", "y", caption="Lines.")
+    assert figures.caption(figure) == "Lines."
+    assert "band" not in drawn(figure)[0]
+    series[METHODS[0]] = [(place, interval(9.0)) for place in (1, 2)]
+    figure = figure_of("lines", series, "x", "y", caption="Lines.")
+    assert figures.caption(figure) == "Lines."
+    assert drawn(figure)[0].count('class="band"') == 1
+
+
+def test_no_rule_touches_a_name_above_its_row():
+    """What covers the rules is as long and as high as the letters."""
+    name = "a name that takes more than its part of a narrow drawing"
+    figure = figure_of("bars", {"series": [(name, interval(1.0))]}, "x", "y")
+    root = ElementTree.fromstring(drawn(figure)[1])
+    size = float(root.get("font-size"))
+    (text,) = [one for one in root.findall(f"{SVG}text") if one.text.startswith(name[:12])]
+    (cover,) = [one for one in root.findall(f"{SVG}path") if "paper" in one.get("stroke", "")][:1]
+    x, y, end, _ = map(float, re.findall(r"[\d.]+", cover.get("d")))
+    half = float(cover.get("stroke-width")) / 2
+    baseline = float(text.get("y"))
+    assert y - half <= baseline - size, "capitals are about three quarters of the size high"
+    assert baseline + 0.25 * size <= y + half, "letters such as g go below the line"
+    assert x <= float(text.get("x"))
+    assert end >= drawing.Canvas(drawing.NARROW).length(text.text)
+
+
 def test_long_names_of_lines_are_a_legend():
     name = "a name that takes more than its part of a narrow drawing"
     figure = figure_of("lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, "x", "y")
