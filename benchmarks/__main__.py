@@ -1,7 +1,7 @@
 """All speed benchmarks, one after the other: their table is printed, and written to
 docs/measured/tables/benchmarks-speed.csv.
 
-    .venv/bin/python -m benchmarks            # all: 40 minutes on two cores
+    .venv/bin/python -m benchmarks            # all
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
 Each benchmark runs in a process of its own. Rows stay in the table until their benchmark has

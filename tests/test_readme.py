@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import systems as predictions
 import yaml
+import year_table
 
 from flows.commands import help_examples
 from pipelines import catalogue
@@ -364,14 +365,94 @@ def test_figures_of_real_models_on_pages_stand_in_measured_tables(root):
             assert numbers in rounded, (name, figure)
 
 
-def test_speeds_on_the_page_stand_in_the_table(root):
-    with (root / "docs/measured/tables/benchmarks-speed.csv").open(encoding="utf-8") as file:
-        times = {row["times as fast"].split(" ")[0] for row in csv.DictReader(file)}
+def measured_rows(root: Path, name: str) -> list[dict[str, str]]:
+    """The rows of a table in docs/measured/tables."""
+    with (root / f"docs/measured/tables/{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# a verdict of docs/results.md -> the models that show the claim, from the smallest to the largest,
+# of which the last one's figure is given
+SHOWN_BY = {
+    "shown by all four models": [True, True, True, True],
+    "shown by the three larger models": [False, True, True, True],
+    "shown by the three smaller models": [True, True, True, False],
+}
+
+
+def test_verdicts_on_real_models_are_those_of_the_claims(root):
+    """A row's figure tells the claim, the texts and the method that it is of."""
+    claims = measured_rows(root, "claims")
+    largest = claims[-1]["language model"]
+    page = (root / "docs/results.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| ([^|]+\.) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    assert len(lines) == 10
+    for claim, figure, verdict in lines:
+        if "Qwen2.5-Coder-0.5B" in figure:  # of GenRead, for which the papers claim nothing
+            assert (verdict, "[\u2212" in figure) == ("not shown", True)
+            continue
+        digits = len(re.search(r"\d\.(\d+)", figure)[1])
+        written = tuple(map(float, *figures_with_intervals(figure)))
+        keys = set()
+        for row in claims:
+            measured = [
+                tuple(round(float(n), digits) for n in found)
+                for found in figures_with_intervals(row["figure"])
+            ]
+            if row["language model"] == largest and written in measured:
+                keys.add((row["claim"], row["on"], row["method"]))
+        ((of_claim, on, method),) = keys
+        rows = [row for row in claims if row["claim"] == of_claim]
+        verdicts = [row["verdict"] for row in rows if (row["on"], row["method"]) == (on, method)]
+        shown = [found == "shown" for found in verdicts]
+        if verdict == "not shown in any comparison":
+            assert "shown" not in [row["verdict"] for row in rows], claim
+        elif verdict == "not shown":
+            assert verdicts[-1] == "no clear effect", claim
+        elif verdict in SHOWN_BY:
+            assert shown == SHOWN_BY[verdict], claim
+        else:
+            assert verdicts[-1] == verdict, claim
+    of_questions = re.search(r"Only (\d+) of (\d+) questions", page)
+    said = " ".join(row["verdict"] for row in claims)
+    assert f"of {of_questions[1]} questions" in said
+    assert f"of {of_questions[2]} questions" in said
+
+
+def test_speeds_and_kills_on_the_page_stand_in_the_tables(root):
+    speeds = measured_rows(root, "benchmarks-speed")
+    times = {row["times as fast"].split(" ")[0] for row in speeds}
     page = (root / "docs/measured/benchmarks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\|[^|]+\|[^|]+\| ([\d., ]+) \|$", page, re.MULTILINE)
     shown = {number for cell in rows for number in cell.split(", ")}
     assert len(shown) >= 10
     assert shown <= times
+    assert {*re.findall(r"\b[0-9a-f]{7}\b", page)} == {row["commit"] for row in speeds}
+    (kills,) = measured_rows(root, "kills")
+    assert {kills["differ"], kills["left over"]} == {"0"}, "as the page says"
+    assert f"--kills {kills['kills']}" in page
+
+
+def test_the_page_on_the_year_is_that_of_its_table(root):
+    table = [
+        year_table.Row(**row | {"alerts": int(row["alerts"])})
+        for row in measured_rows(root, "year")
+    ]
+    assert year_table.PAGE.read_text(encoding="utf-8") == year_table.page(table)
+
+
+def test_no_figure_of_the_sample_is_typed(pages):
+    """Each stands behind its name, or in a block that a command prints."""
+    for file, text in pages.items():
+        if file.name == "results.md" or file.parent.name == "measured":
+            continue
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        typed = page_numbers.FIGURE.sub("", prose)
+        assert figures_with_intervals(typed) == [], file.name
+        for sentence in re.split(r"(?<=\.)\s|\n(?=\||\n)", typed):
+            number = re.search(r"\d (?:%|points|nats|bits)", sentence)
+            of_sample = re.search(r"\b[Tt]he sample\b", sentence)
+            assert not (number and of_sample), (file.name, sentence)
 
 
 def test_pages_name_figures_that_are_known(

@@ -1,11 +1,13 @@
 """Every command of README.md, read out of its blocks `sh`, does what it says in a finished run."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import page_numbers
@@ -106,6 +108,36 @@ def readme_commands(root) -> list[page_numbers.Command]:
     assert len(commands) > 12
     assert LONG in [command.text for command in commands]
     return commands
+
+
+def names_of(value: object, before: str = "") -> Iterator[str]:
+    """The names of all figures in a file of metrics, such as `look[].beta`."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield f"{before}{name}"
+            yield from names_of(inner, f"{before}{name}.")
+    elif isinstance(value, list):
+        before = f"{before.removesuffix('.')}[]"
+        yield before
+        for inner in value:
+            yield from names_of(inner, f"{before}.")
+
+
+def test_the_figures_that_the_guide_to_data_explains_are_in_a_run(finished):
+    text = (finished.folder / "data/README.md").read_text(encoding="utf-8")
+    guide = text.split("## Figures in `metrics/`")[1]
+    rows = re.findall(r"^\| (`.+?) \|", guide, re.MULTILINE)
+    explained = re.findall(r"`([^`]+)`", " ".join(rows))
+    assert len(explained) > 30
+    measured = []
+    for file in (finished.folder / "data/metrics").glob("l*.json"):  # of LSR and texts
+        measured += names_of(json.loads(file.read_bytes()))
+    missing = []
+    for name in explained:
+        pattern = re.sub(r"<\w+>", ".+", re.escape(name))
+        if not any(re.search(rf"(^|\.){pattern}$", figure) for figure in measured):
+            missing.append(name)
+    assert missing == []
 
 
 @pytest.mark.parametrize("with_long", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -22,13 +22,17 @@ SIZES = {
 }
 
 
-def test_samples_have_the_sizes_that_their_papers_say():
-    """They lie in the long tail."""
+def test_samples_have_the_sizes_that_their_papers_say(root):
+    """They lie in the long tail, and the guide has the same numbers."""
     found = {name: subset.ids for name, subset in subsets.read_subsets().items()}
     assert {name: len(ids) for name, ids in found.items()} == SIZES
     assert [name for name in SIZES if found[name] <= found["longtail"]] == [
         name for name in SIZES if name != "hipporag"
     ]
+    guide = (root / "docs/thresholds.md").read_text(encoding="utf-8")
+    for name, count in SIZES.items():
+        assert f"| `{name}` | {count:,} |" in guide
+    assert f"; {len(found['hipporag'] & found['longtail'])} are of the long tail" in guide
 
 
 def test_the_long_tail_is_rows_below_100_views(real):

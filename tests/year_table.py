@@ -175,14 +175,18 @@ def write(table: list[Row]) -> None:
         for row in table:
             writer.writerow([getattr(row, name) for name in names])
 
+    PAGE.write_text(page(table), encoding="utf-8")
+
+
+def page(table: list[Row]) -> str:
+    """The text of PAGE."""
     ends = {row.happened: row.state for row in table}
     lines = [f"| {happened} | {state} |" for happened, state in ends.items()]
     months = {row.month for row in table}
     n_alerts = sum(row.alerts for row in table)
-    text = PAGE_TEXT.format(
+    return PAGE_TEXT.format(
         rows="\n".join(lines), months=len(months), runs=len(table), alerts=n_alerts
     )
-    PAGE.write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def test_the_introduction_says_what_is_fictional(
     """The settings name models without their folders."""
     whole, settings = page_of(made[0]), settings_of(made[0])
     box = whole[whole.index('<aside class="real"') : whole.index("</aside>")]
-    for says in ("The sample is fictional", "31 are of models", "what real models do"):
+    for says in ("The sample is fictional", "None of the papers' numbers", "what real models do"):
         assert says in box
     assert "/home/someone" not in whole
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"

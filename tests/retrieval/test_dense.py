@@ -2,6 +2,8 @@
 memory there is.
 """
 
+import re
+
 import faiss
 import hypothesis
 import hypothesis.strategies as st
@@ -216,6 +218,19 @@ def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes):
     assert (plan.kind, plan.codes) == (kind, codes)
     assert plan.memory <= memory_gb * GIB
     assert f"{kind}: {count:,} documents of {dim} dimensions" in plan.reason
+
+
+def test_the_guide_has_what_each_index_takes(root):
+    page = (root / "docs/passages.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d[\d,]+) \| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for count, cells in rows:
+        dim, memory, disk, dimensions = map(float, cells.split(" | "))
+        plan = choose_index(int(count.replace(",", "")), int(dim), 24.0)
+        assert dim / plan.codes == dimensions
+        assert plan.memory / GIB == pytest.approx(memory, abs=0.05)
+        bytes_per_document = 2 * dim + plan.codes / 2 + 8  # embedding, codes, position
+        assert plan.count * bytes_per_document / GIB == pytest.approx(disk, rel=0.02)
 
 
 def test_an_index_that_does_not_fit_is_refused():

@@ -4,11 +4,14 @@ sample/README.md.
 
 import bz2
 import gzip
+import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 import zstandard
+from safetensors import safe_open
 
 from sample.make.data_files import write_data
 from sample.make.sizes import Recipe
@@ -47,6 +50,25 @@ def test_each_folder_has_a_line(root):
     assert folders <= named
     files = [file for file in sample.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < MOST_BYTES
+
+
+def test_the_page_counts_what_is_there(root):
+    sample = root / "sample"
+    page = (sample / "README.md").read_text(encoding="utf-8")
+    files = {name: sorted((sample / "data" / name).iterdir()) for name in ("wikidata", "c4")}
+    rest = len(("[", "]"))
+    items = unpacked(files["wikidata"][0]).count(b"\n") - rest
+    texts = sum(unpacked(file).count(b"\n") for file in files["c4"])
+    entries = json.loads((sample / "models/tokenizer/tokenizer.json").read_bytes())["model"][
+        "vocab"
+    ]
+    assert f"{items} items" in page
+    assert f"{texts:,} texts" in page
+    assert f"{len(entries):,} entries" in page
+    for name in ("lm", "retriever"):
+        with safe_open(sample / f"models/{name}/model.safetensors", "np") as weights:
+            sizes = [math.prod(weights.get_slice(key).get_shape()) for key in weights.keys()]  # noqa: SIM118 - it has no iterator
+        assert f"{round(sum(sizes), -3):,} parameters" in page
 
 
 def test_the_second_month_has_more_entities_and_changed_articles(root):
