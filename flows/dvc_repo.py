@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -36,6 +37,9 @@ CACHE = Path(".dvc/cache/files/md5")
 SITE_CACHE = SCRATCH / "dvc"
 SITE_CACHE_VARIABLE = "DVC_SITE_CACHE_DIR"  # DVC's; it comes before its config
 RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
+ITEM = re.compile(r"\$\{[^}]*\}")  # in an output of dvc.yaml: an item of a matrix, or a param
+ANY_ITEM = "[!.]*"  # not a .gitignore
+BAR_DELAY = 2.0  # seconds before a bar shows that hashes take longer
 MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
 
 
@@ -60,7 +64,7 @@ def opened(root: Path) -> Iterator[Repo]:
 
 
 def _name_site_cache(repo: Repo, folder: str) -> None:
-    """Name the folder of DVC's caches in .dvc/config.local, unless that names one that exists.
+    """Name the folder of DVC's caches in .dvc/config.local, which may be of a clone elsewhere.
 
     The path is absolute. DVC takes a relative one from where it was called, which is another folder
     for an experiment in the queue.
@@ -68,10 +72,9 @@ def _name_site_cache(repo: Repo, folder: str) -> None:
     if SITE_CACHE_VARIABLE in os.environ:
         return
     named = repo.config.read("local").get("core", {}).get("site_cache_dir")
-    if named and Path(named).is_dir():
-        return
-    with repo.config.edit("local") as config:
-        config["core"]["site_cache_dir"] = folder
+    if named != folder:
+        with repo.config.edit("local") as config:
+            config["core"]["site_cache_dir"] = folder
 
 
 def site_cache(root: Path) -> str:
@@ -170,25 +173,6 @@ def stages_of_lock(root: Path) -> dict[str, Any]:
     return _stages(text)
 
 
-def drop_gone_stages(root: Path) -> list[str]:
-    """Remove the stages from dvc.lock that dvc.yaml has no more; returns their names.
-
-    The stages of other profiles stay: dvc.yaml has them for other data sets or models.
-    """
-    text = (root / STAGES).read_text(encoding="utf-8")
-    known = _stages(text)
-    gone = [name for name in stages_of_lock(root) if name.partition("@")[0] not in known]
-    if not gone:
-        return []
-
-    from dvc.utils.serialize import modify_yaml
-
-    with _no_dvc_writing(root), modify_yaml(root / LOCK) as lock:
-        for name in gone:
-            del lock["stages"][name]
-    return gone
-
-
 def dvc_processes(root: Path) -> list[psutil.Process]:
     """The DVC processes at work by the rwlock, such as one whose `longtail run` was killed."""
     rwlock = root / RWLOCK
@@ -271,6 +255,58 @@ def _write(path: Path, text: str) -> None:
 
 
 # outputs and their hashes
+
+
+def remove_other_runs(root: Path, repo: Repo, outs: Mapping[str, Collection[Path]]) -> str:
+    """Remove what other runs left beside `outs`, this run's outputs by stage; returns a line on it.
+
+    A stage that reads a folder would read the others' outputs, too. They stay in DVC's cache.
+    dvc.lock loses the stages of other runs. Raises LongtailError, and removes nothing, where the
+    cache lacks a file of another run. The line is empty where there is nothing to remove.
+    """
+    files = _files_of_other_runs(root, outs)
+    for file in tqdm(files, unit=" files", desc="of other runs", delay=BAR_DELAY):
+        md5 = dvc_hashes.md5(file)
+        if not Path(repo.cache.local.path, md5[:2], md5[2:]).is_file():
+            problem = "of another run, and not in DVC's cache"
+            remedy = "move it out of data/, or remove it"
+            raise LongtailError(f"{file.relative_to(root)}: {problem}; {remedy}")
+
+    for file in files:
+        file.unlink()
+        with suppress(OSError):  # other files are there
+            os.removedirs(file.parent)
+
+    stages = stages_of_lock(root).keys() - outs.keys()
+    if stages:
+        from dvc.utils.serialize import modify_yaml
+
+        with _no_dvc_writing(root, repo), modify_yaml(root / LOCK) as lock:
+            for name in stages:
+                del lock["stages"][name]
+    if not files and not stages:
+        return ""
+    counts = f"data/ (files: {len(files)}) and dvc.lock (stages: {len(stages)})"
+    return f"removed what other runs left in {counts}; DVC's cache keeps the files"
+
+
+def _files_of_other_runs(root: Path, outs: Mapping[str, Collection[Path]]) -> list[Path]:
+    """The files of outputs that dvc.yaml has with other params, or dvc.lock, and not `outs`."""
+    paths: set[Path] = set()
+    for stage in stages_of_lock(root).values():
+        paths.update(root / entry["path"] for entry in stage.get("outs", []))
+    for stage in _stages((root / STAGES).read_text(encoding="utf-8")).values():
+        for entry in stage.get("outs", []):
+            (pattern,) = [entry] if isinstance(entry, str) else entry
+            paths.update(root.glob(ITEM.sub(ANY_ITEM, pattern)))
+
+    ours = {root / path for paths_of_stage in outs.values() for path in paths_of_stage}
+    files = []
+    for path in sorted(paths - ours):
+        for file in _files(path):
+            if ours.isdisjoint([file, *file.parents]):
+                files.append(file)
+    return files
 
 
 def differing_outputs(root: Path, threads: int, stages: Collection[str]) -> tuple[int, list[str]]:

@@ -74,17 +74,21 @@ class Stage:
 
 
 def read_graph(
-    root: Path, beside_a_run: bool = False
+    root: Path,
+    beside_a_run: bool = False,
+    before: Callable[[Repo, list[Stage]], None] | None = None,
 ) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """The stages of dvc.yaml, after those that they need; and stage -> why it is not up to date.
 
-    It looks at what lies on disk now. Raises LongtailError where DVC can't read dvc.yaml or
-    dvc.lock, or where another process runs a stage. With `beside_a_run`, such a stage, and those
-    that read what it writes, have the reason RUNNING instead.
+    It looks at what lies on disk now, once `before` has been called. Raises LongtailError where DVC
+    can't read dvc.yaml or dvc.lock, or where another process runs a stage. With `beside_a_run`,
+    such a stage, and those that read what it writes, have the reason RUNNING instead.
     """
     with _opened(root) as repo:
         dvc_repo.repair_after_kill(root, repo)
         stages = _ordered_stages(root, repo)
+        if before:
+            before(repo, stages)
         status = _status_beside_a_run(repo) if beside_a_run else repo.status()
 
     changed = {}
@@ -115,17 +119,20 @@ def read_with_cache(
 ) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back.
 
-    dvc.lock loses the stages that dvc.yaml has no more. `say` is told of each. A stage whose
-    answers lack some, which a server refused, is to run again.
+    What other runs left is removed from data/ and dvc.lock. `say` is told of each. A stage whose
+    answers lack some, which a server refused, is to run again. Raises LongtailError as `read_graph`
+    and dvc_repo.remove_other_runs do.
     """
     from pipelines.answering.unanswered import count_unanswered
 
-    _wait_for_dvc(root, say)
-    stages, changed = read_graph(root)
+    def remove_other_runs(repo: Repo, stages: list[Stage]) -> None:
+        outs = {stage.name: stage.outs for stage in stages}
+        removed = dvc_repo.remove_other_runs(root, repo, outs)
+        if removed:
+            say(removed)
 
-    gone = dvc_repo.drop_gone_stages(root)
-    if gone:
-        say(f"removed from dvc.lock, as dvc.yaml has no such stage: {', '.join(gone)}")
+    _wait_for_dvc(root, say)
+    stages, changed = read_graph(root, before=remove_other_runs)
 
     uncached = []
     for stage in stages:

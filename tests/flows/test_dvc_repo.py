@@ -57,7 +57,7 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 
 # What flows/ reads of a Repo, documented or not
-OF_REPO = {"index", "status", "lock", "commit", "config"}
+OF_REPO = {"index", "status", "lock", "commit", "config", "cache"}
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
 IMPORTED = {
@@ -109,6 +109,7 @@ def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(project, root):
         assert [*repo.index.graph] == repo.index.stages
         inspect.signature(stage.status).bind(check_updates=True)
         inspect.signature(repo.commit).bind(stage.addressing)
+        assert Path(repo.cache.local.path) == project / dvc_repo.CACHE
         assert (repo.status(), repo.config["core"].get("remote")) == ({}, None)
         with repo.lock:
             assert (project / ".dvc/tmp/lock").is_file()

@@ -74,10 +74,7 @@ def test_what_is_missing_or_too_many_is_named(project):
 
 
 def test_stages_that_dvc_yaml_has_no_more_do_not_count(project, monkeypatch):
-    """A new version of Longtail may have fewer stages than the dvc.lock of a run before it.
-
-    Those of another profile stay, for the next run of that profile.
-    """
+    """A new version of Longtail may have fewer stages than the dvc.lock of a run before it."""
     monkeypatch.chdir(project)
     lock = (project / "dvc.lock").read_text()
     stages = yaml.safe_load(lock)["stages"]
@@ -91,7 +88,7 @@ def test_stages_that_dvc_yaml_has_no_more_do_not_count(project, monkeypatch):
     assert dvc_repo.differing_outputs(project, 1, names) == (3, [])
     told = []
     graph.read_with_cache(project, told.append)
-    assert told == ["removed from dvc.lock, as dvc.yaml has no such stage: gone, gone@pile"]
-    assert list(dvc_repo.stages_of_lock(project)) == ["make", "make@pile"]
+    assert "left in data/ (files: 0) and dvc.lock (stages: 3); " in told[0]
+    assert list(dvc_repo.stages_of_lock(project)) == ["make"]
     graph.read_with_cache(project, told.append)
     assert len(told) == 1
