@@ -95,10 +95,12 @@ def _usual_answer(accepted: set[str], counts: Counter, ranked: Sequence[str]) ->
     """The label with the most votes of other subjects; this subject votes for the labels that it
     accepts.
 
-    `counts` are the votes of all subjects, `ranked` the labels by them, most first.
+    `counts` are the votes of all subjects, `ranked` the labels by them, most first. Without this
+    subject's votes, the first of the labels that it does not accept may draw level with `ranked`'s
+    first.
     """
     first_of_others = next((label for label in ranked if label not in accepted), "")
-    candidates = [*ranked[:1], first_of_others]
+    candidates = sorted([*ranked[:1], first_of_others])
     votes = [counts[label] - (label in accepted) for label in candidates]
     most = max(votes)
     return candidates[votes.index(most)] if most > 0 else ""

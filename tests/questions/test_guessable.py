@@ -76,6 +76,8 @@ def test_a_question_has_no_say_in_its_own_guess():
     assert usual("x", "y") == ["y", "x"], "each one's own answer is not counted"
     assert usual("x") == [""]
     assert usual("x", "x", "y", "y") == ["y", "y", "x", "x"]
+    assert usual("y", "y", "y", "x", "x") == ["x", "x", "x", "y", "y"], "level without its own y"
+    assert usual("x", "x", "x", "y", "y") == ["x", "x", "x", "x", "x"]
     assert usual("x", "x", "x", "y", "y", subjects="aaabc") == ["y", "y", "y", "y", "y"], (
         "three questions, one subject"
     )
