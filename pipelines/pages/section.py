@@ -185,6 +185,11 @@ class Finding:
         return SHOWN if self.figure.sign == self.expected else OPPOSITE
 
     @property
+    def is_lost_to_holm(self) -> bool:
+        """Whether its effect is clear, but not after Holm's correction."""
+        return self.verdict in (SHOWN, OPPOSITE) and not self.remains
+
+    @property
     def p(self) -> float:
         """The two-sided p-value of no effect, as if errors were normal.
 

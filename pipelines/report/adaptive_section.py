@@ -11,6 +11,7 @@ from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_and_bounds, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
+from pipelines.report.findings import after_holm, is_lost_to_holm
 from pipelines.report.run_tables import Tables
 
 HELD_OUT = Axis("held-out accuracy, %")
@@ -58,14 +59,18 @@ def _leads(tables: Tables) -> str:
     if best is None:
         return ""
     method = label(best["method"])
-    leads = f"With {method}, the advice is {advice(best)}."
+    leads = f"With {method}, the advice is {advice(best)}{after_holm(tables, best)}."
     rows = adaptive_metrics.main_policies(tables)
     if len(rows) > 1:
-        better = sum(row["gain"].sign > 0 for row in rows)
+        better = [row for row in rows if row["gain"].sign > 0]
         leads += (
-            f" With {better or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
-            "better than both other policies."
+            f" With {len(better) or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
+            "better than both other policies"
         )
+        lost = sum(is_lost_to_holm(tables, row) for row in better)
+        if lost:
+            leads += f", and after Holm's correction with {len(better) - lost or 'none'}"
+        leads += "."
     return leads
 
 

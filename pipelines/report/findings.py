@@ -4,14 +4,16 @@ bears on it.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from pipelines.intervals import LEVEL
-from pipelines.pages.section import Finding
+from pipelines.pages.section import Finding, Row
 from pipelines.report import claims_popqa, claims_replug
-from pipelines.report.measured import findings_of
+from pipelines.report.measured import findings_of, id_of_finding
 from pipelines.report.run_tables import Tables
 
 
+@lru_cache(maxsize=1)  # a report's sections ask for the same
 def findings(tables: Tables) -> list[Finding]:
     """All findings of the main language model and the imported ones, after Holm's correction."""
     all_findings = []
@@ -19,6 +21,20 @@ def findings(tables: Tables) -> list[Finding]:
         for claim in paper.CLAIMS:
             all_findings += findings_of(paper.PAPER, claim, tables)
     return holm(all_findings)
+
+
+def is_lost_to_holm(tables: Tables, row: Row) -> bool:
+    """Whether the gain or loss by thresholds in a row of `adaptive_metrics` is clear, but not after
+    Holm's correction.
+    """
+    lm = "" if row["lm"] == tables.lm else row["lm"]
+    id_ = id_of_finding("adaptive", row["dataset"], lm, row["method"])
+    return any(finding.id == id_ and finding.is_lost_to_holm for finding in findings(tables))
+
+
+def after_holm(tables: Tables, row: Row) -> str:
+    """What the verdict on a row of `adaptive_metrics` ends with if `is_lost_to_holm`; "" if not."""
+    return ", but not after Holm's correction" if is_lost_to_holm(tables, row) else ""
 
 
 def holm(findings: Sequence[Finding]) -> list[Finding]:

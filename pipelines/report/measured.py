@@ -90,16 +90,19 @@ def findings_of(paper: str, claim: Claim, tables: Tables) -> list[Finding]:
     return [_finding(paper, held, figure) for figure in order]
 
 
+def id_of_finding(claim: str, on: str, lm: str, method: str) -> str:
+    """The id of a claim held against a figure; `lm` is "" for the main language model."""
+    return "-".join(part for part in (claim, on, lm, method) if part)
+
+
 def _finding(paper: str, claim: Claim, measured: Measured) -> Finding:
-    parts = (claim.id, measured.on, measured.lm, measured.method)
     method = label(measured.method) if measured.method else "every method"
     lacking = measured.lacking or hindrance(measured, claim.expected)
-    id_ = "-".join(part for part in parts if part)
     if measured.lm:
         method += f", {measured.lm}"
 
     return Finding(
-        id=id_,
+        id=id_of_finding(claim.id, measured.on, measured.lm, measured.method),
         paper=paper,
         claim=claim.claim,
         measured=claim.measured,

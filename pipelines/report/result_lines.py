@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import cell
 from pipelines.pages.values import label, show
+from pipelines.report.findings import after_holm
 from pipelines.report.result_section import POLICIES, main_bits, main_shares
 from pipelines.report.run_tables import Settings, Tables
 
@@ -30,7 +31,8 @@ def result_lines(outs: Collection[Path], settings: Settings) -> list[str]:
             left_out = [row["why"] for row in tables.rows("left_out")]
             lines = list(_lines(head, shares, "accuracy"))
             if "verdict" in shares[0]:
-                lines.append(f"  advice: {shares[0]['verdict']}")
+                remark = after_holm(tables, shares[-1])
+                lines.append(f"  advice: {shares[-1]['verdict']}{remark}")
             return [*lines, *left_out]
 
         bits = main_bits(tables)

@@ -7,6 +7,7 @@ from pipelines.pages.thresholds import advice, saved_retrievals
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
+from pipelines.report.findings import after_holm
 from pipelines.report.run_tables import Tables
 
 POLICIES = {policy: label(policy) for policy in ("never", "always", "adaptive")}
@@ -59,7 +60,7 @@ def section(tables: Tables) -> Section:
         *figures_by(figure, "dataset"),
         *_papers(tables),
     ]
-    leads = _leads_of_shares(shares) if shares else _leads_of_bits(tables, bits)
+    leads = _leads_of_shares(tables, shares) if shares else _leads_of_bits(tables, bits)
     return Section("result", "The main result", blocks, leads)
 
 
@@ -149,7 +150,7 @@ def _caption(shares: list[Row]) -> str:
     )
 
 
-def _leads_of_shares(shares: list[Row]) -> str:
+def _leads_of_shares(tables: Tables, shares: list[Row]) -> str:
     percents = [in_percent(row["accuracy"]) for row in shares]
     name = label(shares[0]["of"])
     lm = f"the model {shares[0]['lm']}"
@@ -162,7 +163,8 @@ def _leads_of_shares(shares: list[Row]) -> str:
         f"{percents[0]} %."
     )
     if len(shares) > 2:
-        leads += f" For this model, the advice is {advice(shares[2])}."
+        verdict = advice(shares[2]) + after_holm(tables, shares[2])
+        leads += f" For this model, the advice is {verdict}."
     return leads
 
 

@@ -5,6 +5,7 @@ many they are.
 import json
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,11 @@ from analysis_rows import read_analyses
 from report_files import findings_of, page_of
 from small_results import METHODS, SETTINGS, TUNING
 
+from pipelines.adaptive import rule
 from pipelines.evaluation import tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.pages.section import VERDICTS, Finding
-from pipelines.report import findings
+from pipelines.report import adaptive_section, findings, result_lines, result_section
 from pipelines.report.measured import Group, Measured, hindrance
 from pipelines.report.run_tables import Tables
 
@@ -202,6 +204,28 @@ def test_holms_correction_stops_at_the_first_unclear():
     assert remaining(2.0, 2.3, 2.45, 2.6) == [True] * 4
     assert remaining(2.0, 2.3, 2.35, 2.6) == [False, False, False, True]
     assert remaining(1.97, 1.97, 1.97, 1.97) == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("low", "remark"), [(0.0001, ", but not after Holm's correction"), (0.019, "")]
+)
+def test_the_headline_says_of_thresholds_what_their_card_says(data, low, remark):
+    """LSR's thresholds are the best of several methods'."""
+    metrics = data / "metrics/adaptive.json"
+    content = json.loads(metrics.read_text())
+    gain = Interval(0.02, low, 0.04 - low)
+    _, verdict = rule.choose_policy(gain, "always", Interval(0.8, 0.7, 0.9))
+    content["popqa"]["tiny"]["lsr"]["shrunk"] |= {"gain": gain.as_json(), "verdict": verdict}
+    metrics.write_text(json.dumps(content))
+
+    tables = Tables(data, SETTINGS)
+    says = f"adaptive retrieval: clearly more accurate than always retrieving{remark}."
+    assert result_section.section(tables).leads.endswith(says)
+    leads = adaptive_section.section(tables).leads
+    assert says in leads
+    assert ("after Holm's correction with" in leads) == bool(remark)
+    assert result_lines.result_lines([Path("data")], SETTINGS)[-1] == f"  advice: {verdict}{remark}"
+    assert found_in(data)["adaptive-popqa-lsr"].is_lost_to_holm == bool(remark)
 
 
 def test_verdicts_follow_from_sign_and_expectation():
