@@ -213,8 +213,8 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:
-    """One search's figures for the metrics file: means with intervals over questions and over
-    splits, and the verdict.
+    """One search's figures for the metrics file: means with intervals, how far splits spread them,
+    and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
     `gain` come from thresholds fitted again to resampled subjects (`refits`). `splits_low` and
@@ -238,8 +238,7 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
         over_splits = values[np.isfinite(values)]
         low, high = np.quantile(over_splits, [0.025, 0.975])
         spread = {"splits_low": float(low), "splits_high": float(high)}
-        mean_over_splits = float(over_splits.mean())
-        figures[name] = mean.as_json() | {"mean_over_splits": mean_over_splits} | spread
+        figures[name] = mean.as_json() | spread
     figures["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
     policy_in_use, verdict = rule.choose_policy(means["gain"], better, means["retrieved"])
     return figures | {"policy": policy_in_use, "verdict": verdict}

@@ -90,7 +90,7 @@ def tune_thresholds(settings: Settings) -> stage.Metrics:
             rules_of_lm = rules.setdefault(dataset, {}).setdefault(lm, {})
             rules_of_lm[name] = rule.as_json(rule_in_use)
             figures[name] = result.figures
-            logged |= _means_over_splits(f"{dataset}.{lm}.{name}", result.figures)
+            logged |= _logged_figures(f"{dataset}.{lm}.{name}", result.figures)
 
     table = pa.Table.from_pylist(rows, THRESHOLDS.schema)
     with atomic(OUT) as folder:
@@ -154,17 +154,18 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
     return {"uncertainty": figures}
 
 
-def _means_over_splits(choice: str, figures: Mapping[str, dict]) -> dict[str, float]:
-    """The figures of a choice that MLflow shows, as popqa.tiny.dense.shrunk.adaptive.
+def _logged_figures(choice: str, figures: Mapping[str, dict]) -> dict[str, float]:
+    """The known figures of a choice that MLflow shows, as popqa.tiny.dense.shrunk.adaptive.
 
     `figures` are those of metrics/adaptive.json.
     """
-    means = {}
+    logged = {}
     for search in SEARCHES:
         for name in (*POLICIES, "gain"):
-            figure = figures[search][name]
-            means[f"{choice}.{search}.{name}"] = figure["mean_over_splits"]
-    return means
+            value = figures[search][name]["value"]
+            if value is not None:
+                logged[f"{choice}.{search}.{name}"] = value
+    return logged
 
 
 def _months(questions: Path) -> str | None:

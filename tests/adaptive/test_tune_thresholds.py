@@ -21,6 +21,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
+from pipelines.params import params_file
 from pipelines.tables.answers import THRESHOLDS
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -140,13 +141,14 @@ def world(tmp_path_factory, root):
 
 @pytest.fixture(scope="module")
 def ran(world, tmp_path_factory):
-    """What the stage leaves and says: files by name, of two runs each, the rules of PopQA, and the
-    metrics.
+    """What the stage leaves and says: files by name, of two runs each, the rules of PopQA, the
+    metrics, and what MLflow is told.
     """
     folder, runs = shutil.copytree(world, tmp_path_factory.mktemp("ran") / "world"), []
     with chdir(folder), redirect_stdout(said := io.StringIO()):
-        for _ in range(2):
-            tune_thresholds.main()
+        settings = params_file.load_settings(tune_thresholds.Settings)
+        for work in (tune_thresholds.main, lambda: tune_thresholds.tune_thresholds(settings)):
+            logged = work()
             written = [
                 *(folder / "data/adaptive/popularity").iterdir(),
                 folder / "data/metrics/adaptive.json",
@@ -160,7 +162,12 @@ def ran(world, tmp_path_factory):
         ).to_pylist()
 
     return SimpleNamespace(
-        runs=runs, said=said.getvalue(), rules=rules["rules"]["popqa"], metrics=metrics, rows=rows
+        runs=runs,
+        said=said.getvalue(),
+        rules=rules["rules"]["popqa"],
+        metrics=metrics,
+        logged=logged,
+        rows=rows,
     )
 
 
@@ -207,6 +214,14 @@ def test_every_closed_book_model_is_tuned_by_every_search(ran):
     assert popqa["tiny"]["excluded_without_popularity"] == 0
     assert {*popqa["tiny"]["dense"]} == {*tune_thresholds.SEARCHES, "uncertainty"}
     assert {*popqa["opt-13b"]["bm25"]} == {*tune_thresholds.SEARCHES}
+
+
+def test_mlflow_shows_the_values_of_the_metrics_file(ran):
+    assert len(ran.logged) == 4 * 3 * 5, "choices, searches, figures"
+    for name, value in ran.logged.items():
+        choice, search, figure = name.rsplit(".", 2)
+        dataset, lm, method = choice.split(".")
+        assert value == ran.metrics[dataset][lm][method][search][figure]["value"], name
 
 
 def test_a_pair_has_the_right_answers_on_either_side(ran):
