@@ -34,7 +34,7 @@ SHELL = re.compile(
 )
 EXAMPLES = ROOT / "examples"
 EXAMPLE_ROWS = """
-SELECT row_number() OVER (ORDER BY question_id) AS id, subj, prop, s_pop, question,
+SELECT row_number() OVER (ORDER BY question_id) AS id, subj, s_uri, prop, s_pop, question,
     to_json(possible_answers), without.prediction, bm25.prediction
 FROM '{data}/questions/popqa/popqa.parquet'
 JOIN '{data}/predictions/popqa/tiny/closed_book.parquet' AS without USING (question_id)
@@ -203,7 +203,7 @@ def write_examples(data: Path, out: Path) -> None:
         *duckdb.sql(EXAMPLE_ROWS.format(data=data)).fetchall(), strict=True
     )
     ids = questions[0]
-    head = ["id", "subj", "prop", "s_pop", "question", "possible_answers"]
+    head = ["id", "subj", "s_uri", "prop", "s_pop", "question", "possible_answers"]
     tables = {
         "questions.tsv": [head, *zip(*questions, strict=True)],
         "without_retrieval.csv": [["id", "prediction"], *zip(ids, without_retrieval, strict=True)],

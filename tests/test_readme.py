@@ -333,6 +333,27 @@ def test_the_samples_figures_on_pages_are_those_of_a_run(sample, root):
             assert not apart(written, now), (file.name, name, written, now, told)
 
 
+def test_the_examples_tell_namesakes_apart(root):
+    with (root / "examples/questions.tsv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t")]
+    assert len({row["s_uri"] for row in rows}) > len({row["subj"] for row in rows}) > 100
+
+
+def test_readmes_example_has_the_figures_of_the_samples_run(sample, root):
+    metrics = json.loads((sample / "metrics/adaptive.json").read_text(encoding="utf-8"))
+    of_run = metrics["popqa"]["tiny"]["bm25"]["shrunk"]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    policies = {
+        "without retrieval": "never",
+        "always retrieving": "always",
+        "adaptive retrieval": "adaptive",
+        "oracle": "oracle",
+    }
+    for words, name in policies.items():
+        value, low, high = (f"{100 * of_run[name][end]:.1f}" for end in ("value", "low", "high"))
+        assert f"  {words:<18}  {value} [{low}, {high}]" in readme
+
+
 FIGURE_WITH_INTERVAL = re.compile(
     r"([+\u2212]?[\d.]+)[^\d\[|]*\[([+\u2212]?[\d.]+),\s+([+\u2212]?[\d.]+)\]"
 )
