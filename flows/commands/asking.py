@@ -61,7 +61,7 @@ def search(
     _check_search(text, questions, out, as_json)
     params = params_file.load_params()
     name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
-    retriever = retriever or _best_retriever(params)
+    retriever = retriever or _first_retriever(params)
     if out:
         _write_passages(questions, columns, out, layout, open_corpus(name, retriever, k))
         return
@@ -70,8 +70,9 @@ def search(
     (hits,) = open_corpus(name, retriever, k)([text])
     if not hits:
         beginning = words.beginning(_tokenizable(text), 60)
-        advice = "try others, or --retriever dense"
-        raise LongtailError(f"no document of {name} has a word of {beginning!r}; {advice}")
+        problem = f"BM25 finds none of the words {beginning!r} in {name}"
+        advice = "it leaves out common words such as 'the'; try others, or --retriever dense"
+        raise LongtailError(f"{problem}; {advice}")
     if as_json:
         print_json(hits)
         return
@@ -95,7 +96,7 @@ def _check_search(text: str | None, questions: str | None, out: Path | None, as_
 
 
 def _write_passages(
-    questions: str | None, columns: str | None, out: Path, layout: Layout, find: "Search"
+    questions: str | None, columns: list[str] | None, out: Path, layout: Layout, find: "Search"
 ) -> None:
     """Write the best documents of a file's questions, and say how many have none."""
     from pipelines.foreign import passage_layouts
@@ -205,13 +206,19 @@ def _check_subject(subject: str | None, question: str | None) -> None:
 
 
 def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> str:
-    """The method that answers below the threshold: an imported model's or the retriever's."""
+    """The method that answers below the threshold: an imported model's or a retriever's.
+
+    Without a `retriever` it is the one that answers best with thresholds.
+    """
+    from pipelines.adaptive import ask
     from pipelines.answering import answer_files
 
     imported = answer_files.way(lm, retriever, settings.lms, settings.retrievers)
     if imported:
         return imported
-    index = index_of(retriever or _best_retriever(settings), settings.retrievers)
+    if retriever is None:
+        retriever = ask.best_retriever(lm or settings.lms[0], Path("data"))
+    index = index_of(retriever or _first_retriever(settings), settings.retrievers)
     return index.short_name(settings.retrievers)
 
 
@@ -285,8 +292,8 @@ def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
             yield f"{'':5}{line}"
 
 
-def _best_retriever(params: Any) -> str:
-    """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
+def _first_retriever(params: Any) -> str:
+    """The first retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
     if not params.retrievers:
         return "bm25"
     is_tuned = params.retrievers[0] in params.parts.tuned

@@ -41,7 +41,7 @@ POSITION = typer.Option(
     "--by-position", help="Rows without ids and questions are in the order of the questions."
 )
 QuestionsOption = Annotated[str | None, TABLE]
-ColumnsOption = Annotated[str | None, NAMES]
+ColumnsOption = Annotated[list[str] | None, NAMES]
 PatternOption = Annotated[str | None, PATTERN]
 ByPositionOption = Annotated[bool, POSITION]
 
@@ -51,7 +51,7 @@ class Options:
     """The options that commands on files of predictions share."""
 
     questions: str | None
-    columns: str | None
+    columns: list[str] | None
     answer_pattern: str | None
     by_position: bool
     subset: str
@@ -101,7 +101,7 @@ def named_subset(name: str) -> Subset | None:
 
 def read_questions(
     place: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     """The question set at a path or an address."""
@@ -145,11 +145,12 @@ def question_file(place: str) -> Path:
     return path
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
-    """Role -> column, of an option as signal=popularity,group=relation; none without the option."""
+def parse_columns(texts: Sequence[str] | None) -> dict[str, str]:
+    """Role -> column, of options as signal=popularity,group=relation; none without an option."""
     columns: dict[str, str] = {}
-    if not text:
+    if not texts:
         return columns
+    text = ",".join(texts)
     for part in text.split(","):
         role, _, name = part.partition("=")
         if not name:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import methods
-from pipelines.adaptive import rule, subjects
+from pipelines.adaptive import pairs, rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, given_passages, passages, prompts
@@ -30,6 +30,7 @@ from pipelines.params.param_types import LMName
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
+THRESHOLDS = "adaptive/popularity/thresholds.json"  # below the data folder
 PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
 
 
@@ -147,7 +148,7 @@ def ask(
     reading = subjects.read_question(
         question, data, subject, language.read_language(settings.language)
     )
-    decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", choice)
+    decision = decide_question(reading, data / THRESHOLDS, choice)
 
     method = choice.below if decision.retrieve else choice.above
     asked = AskedQuestion(
@@ -299,7 +300,7 @@ def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -
     if subject.popularity is None:
         missing = f"The page views of {subject.label} ({subject.qid}) are not known"
         return _without_threshold(missing, choice)
-    entry = _entry(thresholds, reading.template.dataset, choice)
+    entry = _entries(thresholds, reading.template.dataset, choice.lm).get(choice.name)
     if not entry:
         missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
         return _without_threshold(missing, choice)
@@ -319,12 +320,29 @@ def _without_threshold(missing: str, choice: Choice) -> Decision:
     return Decision(retrieve=True, threshold=None, why=why)
 
 
-def _entry(thresholds: Path, dataset: str, choice: Choice) -> dict | None:
-    """The entry of thresholds.json for a choice; None if it has none."""
+def best_retriever(lm: str, data: Path) -> str | None:
+    """The retriever with which thresholds are most accurate on held-out questions of PopQA.
+
+    None if none was tuned with this language model.
+    """
+    thresholds = data / THRESHOLDS
+    if not thresholds.is_file():
+        return None
+    accuracies = {}
+    for name, entry in _entries(thresholds, PLAIN_SET, lm).items():
+        choice = Choice.of_name(lm, name)
+        kind = choice.below.kind
+        if choice.above == pairs.CLOSED_BOOK and methods.INDEXES.get(kind) == kind:
+            accuracies[name] = entry["held_out"]["adaptive"]["value"]
+    return max(accuracies, key=accuracies.__getitem__, default=None)
+
+
+def _entries(thresholds: Path, dataset: str, lm: str) -> dict[str, dict]:
+    """The entries of thresholds.json for a question set and a language model, by choice."""
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     rules = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
-    return rules.get(dataset, {}).get(choice.lm, {}).get(choice.name)
+    return rules.get(dataset, {}).get(lm, {})
 
 
 def attribute_answer(

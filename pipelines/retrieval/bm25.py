@@ -35,7 +35,7 @@ class BM25:
             if self._analyser.name == name:
                 break
         else:
-            problem = f"was made with another analyser ({name}); run the stage `index` again"
+            problem = f"was made with another analyser ({name}); `longtail run` makes it anew"
             raise LongtailError(f"{folder}: {problem}")
         self._docs = docs
 
@@ -44,7 +44,7 @@ class BM25:
             with (folder / VOCABULARY).open("rb") as file:
                 vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
         except (OSError, ValueError, EOFError) as error:
-            problem = f"not a whole index ({error}); run the stage `index` again"
+            problem = f"not a whole index ({error}); `longtail run` makes it anew"
             raise LongtailError(f"{folder}: {problem}") from None
         self._term_number = lru_cache(TERMS_CACHED)(partial(_term_number, vocabulary))
 

@@ -68,8 +68,8 @@ class Index:
                 self.lists = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
             except RuntimeError as error:
                 reason = " ".join(str(error).split())[-200:]
-                problem = f"damaged ({reason}), expected FAISS's index; run the stage `index` again"
-                raise LongtailError(f"{file}: {problem}") from None
+                problem = f"damaged ({reason}), expected FAISS's index"
+                raise LongtailError(f"{file}: {problem}; `longtail run` makes it anew") from None
         self.embeddings = Embeddings(folder / "embeddings")
         self.count = self.embeddings.count
         self.dim = self.embeddings.dim

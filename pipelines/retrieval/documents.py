@@ -84,7 +84,7 @@ def count_documents(docs: Path) -> int:
     Raises LongtailError if the file is missing, broken or empty.
     """
     if not Path(docs).is_file():
-        raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
+        raise LongtailError(f"{docs}: no such file; `longtail run` makes it")
 
     rows = parquet.metadata(docs).num_rows
     if not rows:
@@ -204,7 +204,7 @@ def check_index(
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        problem = "no meta.json to read, expected an index; run the stage `index`"
+        problem = "no meta.json to read, expected an index; `longtail run` makes one"
         raise LongtailError(f"{folder}: {problem}") from None
 
     files = {"docs": docs, "encoder": encoder}
@@ -212,6 +212,6 @@ def check_index(
         recorded = meta.get(name)
         if recorded != value:
             difference = f"{recorded}; {files.get(name, name)} is {value}"
-            problem = f"was made with another {name} ({difference}); run the stage `index` again"
+            problem = f"was made with another {name} ({difference}); `longtail run` makes it anew"
             raise LongtailError(f"{folder}: {problem}")
     return meta

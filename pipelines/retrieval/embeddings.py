@@ -53,7 +53,7 @@ class Embeddings:
         if not self.files or self.files[last].stem != f"{last:06d}":
             raise LongtailError(
                 f"{folder}: {len(self.files)} shards of embeddings, expected 000000.npy and so on "
-                "without a gap; run the stage `index` again"
+                "without a gap; `longtail run` makes it anew"
             )
         self._open = cache(self._map_shard)
         self._shard_size, self.dim = self._open(0).shape
@@ -236,5 +236,5 @@ def map_array(file: Path) -> np.ndarray:
         shape, _, dtype = np.lib.format.read_array_header_1_0(header)
         return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
     except ValueError as error:
-        problem = f"damaged ({error}), expected embeddings; run the stage `index` again"
+        problem = f"damaged ({error}), expected embeddings; `longtail run` makes it anew"
         raise LongtailError(f"{file}: {problem}") from None

@@ -164,7 +164,7 @@ def _connect(address: str):
         from distributed import Client
     except ImportError:
         raise LongtailError(
-            "compute.dask needs a package; `pip install '.[dask]'` in Longtail's checkout"
+            "compute.dask needs a package; `pip install -e '.[dask]'` in Longtail's checkout"
         ) from None
     # Dask would write tracebacks of errors that come as one line here.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)

@@ -210,3 +210,18 @@ def test_without_thresholds_it_retrieves_and_says_why(data):
     )
     assert found.retrieve
     assert "No threshold is tuned for other with bm25, so bm25 answers" in found.why
+
+
+def test_without_a_retriever_the_one_with_the_best_thresholds_answers(tmp_path):
+    """Pairs of two methods with passages, and methods that can't be searched with, don't count."""
+    assert ask.best_retriever("tiny", tmp_path) is None
+    accuracies = {"lsr": 0.4, "bm25": 0.5, "dense": 0.3, "replug_lsr": 0.6, "bm25_below_dense": 0.7}
+    entries = {}
+    for name, accuracy in accuracies.items():
+        entries[name] = {"held_out": {"adaptive": {"value": accuracy}}}
+    file = tmp_path / ask.THRESHOLDS
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"rules": {"popqa": {"tiny": entries}}}), encoding="utf-8")
+
+    assert ask.best_retriever("tiny", tmp_path) == "bm25"
+    assert ask.best_retriever("other", tmp_path) is None

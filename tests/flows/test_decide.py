@@ -22,9 +22,8 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail
     ]
     text = systems.table(["id", "question", "relation", "mentions"], rows)
     (folder / "others.csv").write_text(text, encoding="utf-8")
-    code, said, error = longtail(
-        "decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions"
-    )
+    named = ("--columns", "signal=mentions", "--columns", "group=relation")
+    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv", *named)
     assert (code, error) == (0, "")
     decided = decisions(folder)
     assert [row["retrieve"] for row in decided] == ["True", "False", "True", "True"]

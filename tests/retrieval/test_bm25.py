@@ -404,7 +404,7 @@ def test_an_index_of_unfolded_terms_is_not_searched(searching, tmp_path):
     searching()
     before = "NFKC, lower case, words, Lucene's English stop words, Snowball english"
     renamed(tmp_path / "out/meta.json", Analyser().name, before)
-    with pytest.raises(LongtailError, match=r"another analyser .*; run the stage `index` again"):
+    with pytest.raises(LongtailError, match=r"another analyser .*; `longtail run` makes it anew"):
         bm25.BM25(tmp_path / "out", tmp_path / "docs.parquet")
 
 

@@ -170,14 +170,14 @@ def test_parts_that_do_not_go_together_are_refused(made, harm, named):
     with pytest.raises(LongtailError, match=named) as error:
         made.opened()
     assert "\n" not in str(error.value)
-    assert ("run the stage `index`" in str(error.value)) == ("model: " not in named)
+    assert ("`longtail run` makes" in str(error.value)) == ("model: " not in named)
 
 
 def test_lists_that_are_cut_off_are_one_line(made, settings, monkeypatch):
     monkeypatch.setattr(dense_build, "FLAT_UP_TO", 1)
     build(settings, Path("lists"))
     cut(Path("lists/faiss.index"))
-    said = r"^lists/faiss\.index: damaged \([^\n]*\), expected FAISS's index; run the"
+    said = r"^lists/faiss\.index: damaged \([^\n]*\), expected FAISS's index; `longtail run`"
     encoder = Encoder.open(MODEL, settings.retriever["dense"], settings.compute)
     with pytest.raises(LongtailError, match=said):
         dense.Dense(Path("lists"), DOCS, MODEL, encoder, settings.compute)
@@ -193,7 +193,7 @@ def cut(file):
 def test_an_index_of_other_embeddings_is_refused(made, settings, changed):
     other = tiny_models.retriever(**settings.retriever["dense"].model_dump() | changed)
     with pytest.raises(
-        LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"
+        LongtailError, match=rf"another {next(iter(changed))} .*`longtail run` makes"
     ):
         made.opened(other)
 

@@ -193,7 +193,7 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         assert "another version" in refused(good)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
-        assert "pip install '.[dask]'" in refused(good)
+        assert "pip install -e '.[dask]'" in refused(good)
     wait = distributed.Client.wait_for_workers
     monkeypatch.setattr(
         distributed.Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5)
