@@ -24,8 +24,7 @@ HEADS = {
     "columns": f"""# The columns of every file
 
 [data/README.md](../data/README.md) lists the files by folder. {MADE}
-`<name>` in a path stands for any name. `metrics/*.json` has each stage's figures, as numbers or as
-`{{"value", "low", "high"}}` with a 95 % interval.
+`<name>` in a path stands for any name.
 """,
     "analyses": f"""# The tables of `data/analyses`
 

@@ -70,7 +70,6 @@ FIGURES = {
     "dense": _accuracy("dense"),
     "hybrid": _accuracy("hybrid"),
     "replug": _accuracy("replug"),
-    "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
     "popularity-over-doubt": (
         -100,
         "metrics/adaptive.json",

@@ -26,10 +26,15 @@ import year_table
 
 from flows.commands import help_examples
 from pipelines import catalogue
+from pipelines.adaptive import searches
+from pipelines.evaluation import accuracy
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
+from pipelines.lm import shortcuts
+from pipelines.lsr import teacher
 from pipelines.params import params_file
 from pipelines.questions import build_questions
+from pipelines.retrieval import bm25_build, dense_build, retriever
 from pipelines.tables import every_table
 from pipelines.tables.analyses import BY_NAME
 from sample.make.facts import RELATION_IDS, make_world
@@ -271,6 +276,8 @@ def test_the_pages_of_columns_are_of_the_present_tables():
     for file, text in columns_reference.pages().items():
         written = file.read_text(encoding="utf-8")
         assert written == text, "run `python tests/columns_reference.py`"
+        headings = re.findall(r"^## .+$", text, re.MULTILINE)
+        assert len({*headings}) == len(headings), file
 
 
 def test_the_guide_to_data_names_the_folder_of_every_declared_table(root):
@@ -279,6 +286,28 @@ def test_the_guide_to_data_names_the_folder_of_every_declared_table(root):
     folders = {table.file.split("/")[0] for table in every_table.TABLES if "/" in table.file}
     assert len(folders) > 10
     assert folders - named == set()
+
+
+def test_guides_have_the_constants_of_the_code(root):
+    cuts = searches.QUANTILES
+    said = {
+        "retrievers": [
+            f"the {retriever.DEPTH} best documents",
+            f"1 / ({retriever.RANK_CONSTANT} + rank)",
+            f"k1 = {bm25_build.K1} and b = {bm25_build.B}",
+            f"Below {dense_build.FLAT_UP_TO:,} documents",
+        ],
+        "adaptive-method": [f"the best of {cuts + 1}: never, {cuts - 1} quantiles"],
+        "language-models": [f"within {shortcuts.TOLERANCE} nats a token"],
+        "comparing-runs": [
+            f"the least popular {accuracy.TAIL:.0%}".replace("%", " %"),
+            f"the most popular {accuracy.HEAD:.0%}".replace("%", " %"),
+        ],
+        "tune-retriever": [f"looks at {teacher.SAMPLE_QUERIES} training"],
+    }
+    for page, phrases in said.items():
+        text = " ".join((root / f"docs/{page}.md").read_text(encoding="utf-8").split())
+        assert [phrase for phrase in phrases if phrase not in text] == [], page
 
 
 def test_readers_and_builders_of_every_data_set_are_there(root):

@@ -51,7 +51,7 @@ def compare(
         compare_systems,
         json_results,
         leaderboard_page,
-        scores_page,
+        metrics_page,
     )
     from pipelines.pages import rendering, table_texts
 
@@ -77,7 +77,7 @@ def compare(
         f"{name}."
     )
     pages = rendering.page_files("Systems compared", intro, sections, leaderboard_page.FOOTER)
-    answers = scores_page.answers_table(question_set, answered, compared.answers)
+    answers = metrics_page.answers_table(question_set, answered, compared.answers)
     write_files(out, pages | {"answers.csv": table_texts.to_csv(answers)})
     page = out / "index.html"
     if as_json:

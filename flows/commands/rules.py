@@ -72,8 +72,8 @@ def thresholds(
         compare_systems,
         deciders,
         json_results,
+        metrics_page,
         rule_page,
-        scores_page,
         tune_from_files,
     )
     from pipelines.pages import table_texts
@@ -97,12 +97,12 @@ def thresholds(
         for line in (*notes, *rule_page.rule_lines(results)):
             terminal.show(line)
         terminal.show("")
-        for line in scores_page.score_lines(accuracies):
+        for line in metrics_page.metric_lines(accuracies):
             terminal.show(line)
 
     by_popularity = compare_systems.by_popularity(answers)
-    answers_table = scores_page.answers_table(question_set, systems, answers)
-    metrics_table = scores_page.scores_table(accuracies)
+    answers_table = metrics_page.answers_table(question_set, systems, answers)
+    metrics_table = metrics_page.table_of_metrics(accuracies)
     rule_json = json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1)
     rule_table = rule_page.rule_table(results)
     texts = {

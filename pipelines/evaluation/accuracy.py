@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.evaluation.answer_scores import SCORES, SHARES
+from pipelines.evaluation.answer_metrics import ANSWER_METRICS, SHARES
 from pipelines.evaluation.answer_sets import GAINS, Answers
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.guessable import Guesses
@@ -40,7 +40,7 @@ def by_groups(
 
     `measured` says what else a row has: the median `popularity`, the gains over closed-book answers
     (GAINS), the `correlation` of being right with log popularity, and what other systems report
-    (SCORES).
+    (ANSWER_METRICS).
     """
     medians = [_median(answers.popularity[group.rows]) for group in groups]
     numbered = dict(enumerate(groups))
@@ -57,7 +57,7 @@ def by_groups(
             masks = {("correlation", i): group.rows for i, group in numbered.items()}
             figures |= answers.correlations(method_answers.correct, masks)
         if "f1" in measured:
-            figures |= _scores(answers, method, numbered)
+            figures |= _metrics(answers, method, numbered)
 
         for i, group in numbered.items():
             row = {
@@ -75,10 +75,10 @@ def by_groups(
     return rows
 
 
-def _scores(
+def _metrics(
     answers: Answers, method: str, groups: Mapping[int, Group]
 ) -> dict[tuple[str, int], Interval]:
-    """The SCORES of a method's answers, by name and number of a group."""
+    """The ANSWER_METRICS of a method's answers, by name and number of a group."""
     method_answers = answers.by_method[method]
     f1 = {("f1", i): (method_answers.f1, group.rows) for i, group in groups.items()}
     figures = {key: mean.within(0, 1) for key, mean in answers.means(f1).items()}
@@ -95,10 +95,10 @@ def _median(popularity: np.ndarray) -> float:
 
 
 def accuracy(answers: Answers) -> list[dict]:
-    """Accuracy by method and rule, its correlation with log popularity, and SCORES."""
+    """Accuracy by method and rule, its correlation with log popularity, and ANSWER_METRICS."""
     with_popularity = int(np.isfinite(answers.popularity).sum())
     everyone = Group({"popularity_known": with_popularity}, answers.everyone)
-    return by_groups(answers, [everyone], ["correlation", *SCORES])
+    return by_groups(answers, [everyone], ["correlation", *ANSWER_METRICS])
 
 
 def by_group(

@@ -15,7 +15,7 @@ import numpy as np
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
 from pipelines.arrays import take_rows
-from pipelines.evaluation import answer_scores
+from pipelines.evaluation import answer_metrics
 from pipelines.intervals import Interval, Statistic
 from pipelines.language.language import ENGLISH, Language
 
@@ -40,7 +40,7 @@ class MethodAnswers:
     prompt_tokens: np.ndarray  # of all prompts
     new_tokens: np.ndarray
     cost: np.ndarray  # money
-    exact: np.ndarray  # 1 or 0, as are the next but one: of answer_scores.SCORES
+    exact: np.ndarray  # 1 or 0, as are the next but one: of answer_metrics.ANSWER_METRICS
     f1: np.ndarray  # between 0 and 1
     abstained: np.ndarray
 
@@ -174,7 +174,7 @@ def read_answered(
     """
     expressions = {"prediction": "prediction"}
     for field in fields(MethodAnswers):
-        if field.name not in answer_scores.SCORES:
+        if field.name not in answer_metrics.ANSWER_METRICS:
             expressions[field.name] = f"CAST({field.name} AS DOUBLE)"
     columns, columns_by_method = answer_files.join(questions, files, expressions)
     golds = answer_files.read_golds(questions, columns["ids"])
@@ -182,8 +182,8 @@ def read_answered(
     by_method = {}
     for method, known in columns_by_method.items():
         predictions = known.pop("prediction")
-        scores = answer_scores.score(predictions, golds, known["correct"], language)
-        by_method[method] = MethodAnswers(**known, **scores)
+        metrics = answer_metrics.measure(predictions, golds, known["correct"], language)
+        by_method[method] = MethodAnswers(**known, **metrics)
     return Answers(**columns, by_method=by_method, seed=seed, resamples=resamples)
 
 

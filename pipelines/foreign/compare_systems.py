@@ -7,7 +7,7 @@ from itertools import combinations, islice
 import numpy as np
 
 from pipelines import draws
-from pipelines.evaluation import accuracy, answer_scores, paired, popularity_bins
+from pipelines.evaluation import accuracy, answer_metrics, paired, popularity_bins
 from pipelines.evaluation.answer_sets import Answers, MethodAnswers
 from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
@@ -84,7 +84,7 @@ def join_answers(
     for system in answered:
         known = {"correct": system.correct[order].astype(float)}
         if system.texts is not None and "answers" in questions.columns:
-            known |= _scores(questions, system, order)
+            known |= _metrics(questions, system, order)
         by_method[system.name] = MethodAnswers(**columns | known)
 
     is_ambiguous = np.zeros(len(order), bool)
@@ -100,13 +100,13 @@ def join_answers(
     )
 
 
-def _scores(questions: Questions, system: Answered, places: np.ndarray) -> dict[str, np.ndarray]:
-    """How right a system's texts are by whole words, and SCORES, at these places of the set."""
+def _metrics(questions: Questions, system: Answered, places: np.ndarray) -> dict[str, np.ndarray]:
+    """How right a system's texts are by whole words, and ANSWER_METRICS, at places of the set."""
     texts = [system.text(place) for place in places]
     golds = [questions.asked.answers[place] for place in places]
     is_right = map(matching.word, texts, golds)
-    scores = answer_scores.score(texts, golds, system.correct[places])
-    return scores | {"correct_word": np.fromiter(is_right, float)}
+    metrics = answer_metrics.measure(texts, golds, system.correct[places])
+    return metrics | {"correct_word": np.fromiter(is_right, float)}
 
 
 def _examples(

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.foreign.compare_systems import Compared
+from pipelines.foreign.metrics_page import metrics_as_json
 from pipelines.foreign.question_tables import Questions
-from pipelines.foreign.scores_page import scores_as_json
 from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import interval
 from pipelines.pages.section import Row
@@ -32,7 +32,7 @@ def thresholds_as_json(
     accuracies = []
     for row in systems:
         accuracy = {"system": row["method"], "accuracy": row["substring"].as_json()}
-        accuracies.append(accuracy | scores_as_json(row))
+        accuracies.append(accuracy | metrics_as_json(row))
     return {
         "questions": best_rule.questions,
         "signal": questions.signal_name,
@@ -52,7 +52,7 @@ def comparison_as_json(
         system["answers"] = compared.counts[row["method"]]
         system["accuracy"] = row["substring"].as_json()
         system["correlation"] = row["correlation"].as_json()
-        systems.append(system | scores_as_json(row))
+        systems.append(system | metrics_as_json(row))
 
     pairs = []
     for row in compared.pairs:

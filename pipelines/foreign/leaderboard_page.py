@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
-from pipelines.foreign.scores_page import EXPLAINED, METRICS, score_lines
+from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, in_percent, label, show
@@ -76,7 +76,7 @@ def _board(compared: Compared) -> Table:
         "Per cent. Answers: questions that a system answers. Correlation: with log popularity. "
         f"{EXPLAINED}"
     )
-    columns = ["method", "place", "answers", "substring", *METRICS, "correlation"]
+    columns = ["method", "place", "answers", "substring", *SYSTEM_METRICS, "correlation"]
     return table_of("leaderboard", caption, rows, columns, HEADS)
 
 
@@ -199,7 +199,7 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
         line += f"; only the first is right on {row['only_this']:,}"
         line += f", only the second on {row['only_that']:,}"
         yield line if row["gain"].sign else f"{line}; no clear difference"
-    yield from score_lines(compared.accuracy)
+    yield from metric_lines(compared.accuracy)
 
 
 def _placed(compared: Compared) -> list[Row]:

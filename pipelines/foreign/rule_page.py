@@ -176,7 +176,7 @@ def rule_html(
     """The page: verdict, policies, thresholds, and accuracy by popularity and by several metrics.
 
     `by_popularity` are the rows of `compare_systems.by_popularity`, `metrics` the table of
-    `scores_page.scores_table`.
+    `metrics_page.table_of_metrics`.
     """
     file = results[0].file
     of_methods = []

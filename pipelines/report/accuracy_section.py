@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
-from pipelines.evaluation.answer_scores import SCORES
+from pipelines.evaluation.answer_metrics import ANSWER_METRICS
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, table_of
@@ -128,7 +128,16 @@ def _table(tables: Tables) -> Table:
         "Accuracy in per cent. Exact match and F1 are SQuAD's. Abstained: refusals that are not "
         "right. The correlation is that of being right (substring) with log popularity.",
         tables.answered("accuracy"),
-        ["dataset", "lm", "method", "questions", "substring", "word", *SCORES, "correlation"],
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "substring",
+            "word",
+            *ANSWER_METRICS,
+            "correlation",
+        ],
     )
 
 

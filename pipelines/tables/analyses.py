@@ -204,7 +204,7 @@ neighbours. This holds for all tables with bins, unless they say otherwise.""",
             "decile",
             pa.int64(),
             "the decile in which the bin begins, from 1 for the least popular; questions of "
-            "equal popularity share a bin",
+            "equal popularity have the middle of their ranks",
         ),
         Column("popularity", pa.float64(), "median monthly page views"),
         QUESTIONS,

@@ -11,29 +11,29 @@ import numpy as np
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 
-SHARES = ("exact", "abstained")  # of the scores, those that are true or false
-SCORES = ("exact", "f1", "abstained")
+SHARES = ("exact", "abstained")  # of the metrics, those that are true or false
+ANSWER_METRICS = ("exact", "f1", "abstained")
 
 
-def score(
+def measure(
     predictions: Sequence[str | None],
     golds: Sequence[Sequence[str]],
     right: np.ndarray,
     language: Language = ENGLISH,
 ) -> dict[str, np.ndarray]:
-    """The SCORES of answers with these texts, each (n,) float, NaN where there is no text.
+    """The ANSWER_METRICS of answers with these texts, each (n,) float, NaN where there is no text.
 
     `golds` has the gold answers of each question, and `right`, (n,), is 1 where an answer is right
     by the published rule. An answer abstains if it refuses and is not right; the published rule
     takes it for wrong.
     """
-    scores = {name: np.full(len(predictions), np.nan) for name in SCORES}
+    measured = {name: np.full(len(predictions), np.nan) for name in ANSWER_METRICS}
     for place, prediction in enumerate(predictions):
         if prediction is None:
             continue
         answers = golds[place]
         refuses = right[place] != 1 and matching.abstains(prediction, language)
-        scores["exact"][place] = matching.exact(prediction, answers, language)
-        scores["f1"][place] = matching.token_f1(prediction, answers, language)
-        scores["abstained"][place] = refuses
-    return scores
+        measured["exact"][place] = matching.exact(prediction, answers, language)
+        measured["f1"][place] = matching.token_f1(prediction, answers, language)
+        measured["abstained"][place] = refuses
+    return measured

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.evaluation import tables
-from pipelines.evaluation.answer_scores import SCORES
+from pipelines.evaluation.answer_metrics import ANSWER_METRICS
 from pipelines.evaluation.answer_sets import Answers
 from pipelines.foreign.judge_files import Answered
 from pipelines.foreign.question_tables import Questions
@@ -15,16 +15,16 @@ from pipelines.pages.section import Row, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import in_percent
 
-METRICS = ("word", *SCORES)  # columns of the table `accuracy`, beside `substring`
-OF_ANSWERS = ("correct_word", *SCORES)  # the same, as MethodAnswers calls them
+SYSTEM_METRICS = ("word", *ANSWER_METRICS)  # columns of the table `accuracy`, beside `substring`
+OF_ANSWERS = ("correct_word", *ANSWER_METRICS)  # the same, as MethodAnswers calls them
 EXPLAINED = (
     "Word: gold answers as whole words. Exact match, F1: SQuAD's. Abstained: refusals that are not "
     "right."
 )
-HEAD = ("id", "question", "system", "answer", "substring", *METRICS)
+HEAD = ("id", "question", "system", "answer", "substring", *SYSTEM_METRICS)
 
 
-def score_lines(rows: Sequence[Row]) -> Iterator[str]:
+def metric_lines(rows: Sequence[Row]) -> Iterator[str]:
     """A line for each system whose texts are known, for a terminal.
 
     `rows` are those of the table `accuracy`, with the system as `method`.
@@ -32,21 +32,23 @@ def score_lines(rows: Sequence[Row]) -> Iterator[str]:
     width = max(len(row["method"]) for row in rows)
     for row in rows:
         if math.isfinite(row["f1"].value):
-            figures = [f"{tables.column(name).label} {in_percent(row[name])}" for name in METRICS]
+            figures = [
+                f"{tables.column(name).label} {in_percent(row[name])}" for name in SYSTEM_METRICS
+            ]
             yield f"{row['method']:{width}}  {', '.join(figures)}"
 
 
-def scores_table(rows: Sequence[Row]) -> Table:
+def table_of_metrics(rows: Sequence[Row]) -> Table:
     """A row for each system, of the rows of the table `accuracy`."""
     caption = f"Accuracy by the published rule, and by others, in per cent. {EXPLAINED}"
     heads = {"method": "system", "substring": "accuracy"}
-    columns = ["method", "questions", "substring", *METRICS]
+    columns = ["method", "questions", "substring", *SYSTEM_METRICS]
     return table_of("metrics", caption, rows, columns, heads)
 
 
-def scores_as_json(row: Row) -> dict[str, Any]:
-    """The METRICS of a system."""
-    return {name: row[name].as_json() for name in METRICS}
+def metrics_as_json(row: Row) -> dict[str, Any]:
+    """The SYSTEM_METRICS of a system."""
+    return {name: row[name].as_json() for name in SYSTEM_METRICS}
 
 
 def answers_table(questions: Questions, answered: Sequence[Answered], answers: Answers) -> Table:
@@ -60,8 +62,8 @@ def answers_table(questions: Questions, answered: Sequence[Answered], answers: A
         place = place_of[id_]
         question = questions.asked.questions[place] if "question" in questions.columns else ""
         for system in answered:
-            scores = answers.by_method[system.name]
-            row = [id_, question, system.name, system.text(place), scores.correct[number]]
-            row += [getattr(scores, name)[number] for name in OF_ANSWERS]
+            judged = answers.by_method[system.name]
+            row = [id_, question, system.name, system.text(place), judged.correct[number]]
+            row += [getattr(judged, name)[number] for name in OF_ANSWERS]
             rows.append(row)
     return Table("answers", "", list(HEAD), rows)
