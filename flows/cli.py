@@ -165,6 +165,7 @@ def _go_to_root(needed: bool) -> None:
         if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
             if needed:
                 surroundings.check_name(folder)
+                surroundings.check_environment(folder)
             os.chdir(folder)
             return
     if needed:

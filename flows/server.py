@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -142,7 +143,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     try:
         if not _wait_until_healthy(url, process):
             raise LongtailError(f"the Prefect server did not start{_reason(log)}; see {log}")
-        note.write_text(json.dumps({"url": url, "pid": process.pid}))
+        note.write_text(json.dumps({"url": url, "pid": process.pid, "home": str(home.resolve())}))
         threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
     finally:
@@ -188,6 +189,8 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
 
     Yields the address of the list of runs once it can be opened.
     """
+    with suppress(sqlite3.Error):  # the log says why the pages do not open
+        run_log.take_store()
     headers = shlex.join(["--header", ":".join(ONLY_FROM_HERE)])
     words = ["mlflow", "ui"]
     words += ["--backend-store-uri", run_log.store()]
@@ -257,10 +260,14 @@ def flush() -> None:
 
 
 def already_up(home: Path) -> str | None:
-    """The URL of a server that another process started in this checkout, if it still answers."""
+    """The URL of a server that another process started in this checkout, if it still answers.
+
+    A copied checkout has the note of the first one's server.
+    """
     with suppress(OSError, ValueError, KeyError):  # no note, or half of one
-        url = json.loads((home / "server.json").read_text())["url"]
-        return url if _healthy(url) else None
+        note = json.loads((home / "server.json").read_text())
+        if note["home"] == str(home.resolve()) and _healthy(note["url"]):
+            return note["url"]
     return None
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def check_name(root: Path) -> None:
     if UNREADABLE.search(str(root)):
         expected = "expected a path in UTF-8, which DVC needs; rename that folder"
         raise LongtailError(f"{root}: bytes that are not UTF-8, {expected}")
+
+
+def check_environment(root: Path) -> None:
+    """Raise LongtailError where this Python is that of another checkout, which was copied here."""
+    note = root / ".venv/place"  # make writes there where it made .venv
+    home = Path(sys.prefix).parent
+    if note.is_file() and Path(note.read_text().strip()) == home != root:
+        expected = "expected one of this folder, which was copied; `make install` makes it"
+        raise LongtailError(f".venv: the environment of {home}, {expected}")
 
 
 def check_git_index(root: Path) -> None:

@@ -36,6 +36,11 @@ FLOW = "LONGTAIL_FLOW_RUN"
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
 ARTIFACTS = Path("mlruns/longtail")
 EXPERIMENT = "longtail"
+PLACES = {  # the columns of the store that have absolute places of artifacts
+    "experiments": ("artifact_location",),
+    "runs": ("artifact_uri",),
+    "model_versions": ("source", "storage_location"),
+}
 RECORDS = SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME_LENGTH = 250  # characters of a name in MLflow
 PARAMS_PER_REQUEST = 100  # as MLflow allows
@@ -269,15 +274,37 @@ def open_client():
         import requests
 
         requests.head(address, timeout=PATIENCE_SECONDS, allow_redirects=False)
-    elif "MLFLOW_TRACKING_URI" not in os.environ and FILE.exists():
-        with closing(sqlite3.connect(FILE, PATIENCE_SECONDS)) as database:
-            database.execute("BEGIN IMMEDIATE")
+    take_store()
     import mlflow
 
     # They write on standard error what they do with a database.
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return mlflow.MlflowClient(tracking_uri=address)
+
+
+def take_store() -> None:
+    """Have the store in FILE name the artifacts beside it, where the folder was moved or copied.
+
+    MLflow would write into the folder that the store was made in. Raises sqlite3.Error where the
+    store does not answer.
+    """
+    if "MLFLOW_TRACKING_URI" in os.environ or not FILE.exists():
+        return
+    with closing(sqlite3.connect(FILE, PATIENCE_SECONDS)) as database, database:
+        database.execute("BEGIN IMMEDIATE")
+        tables = database.execute("SELECT name FROM sqlite_master").fetchall()
+        if ("experiments",) not in tables:
+            return
+        query = "SELECT artifact_location FROM experiments WHERE name = ?"
+        found = database.execute(query, (EXPERIMENT,)).fetchone()
+        here = ARTIFACTS.resolve().as_uri()
+        if not found or found[0] == here:
+            return
+        for table, columns in PLACES.items():
+            for column in columns:
+                change = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
+                database.execute(change, (found[0], here))
 
 
 def explained(error: Exception) -> str:

@@ -310,7 +310,8 @@ def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
         threading.Thread(target=prefect.serve_forever, daemon=True).start()
         note = tmp_path / server.HOME / "server.json"
         note.parent.mkdir(parents=True)
-        note.write_text(json.dumps({"url": f"http://127.0.0.1:{prefect.server_port}/api"}))
+        url = f"http://127.0.0.1:{prefect.server_port}/api"
+        note.write_text(json.dumps({"url": url, "home": str(note.parent)}))
         command = [sys.executable, "-m", "flows.cli", "explore", "--all"]
         child = subprocess.Popen(
             command,

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from prefect.states import State
 from quick_project import LAST, git
 from waiting import PATIENCE, until
 
-from flows import dvc_repo, dvc_tasks, graph, live, months, refresh
+from flows import dvc_repo, dvc_tasks, graph, live, months, refresh, server
 from pipelines.params import params_file
 from pipelines.work.run_log import LANDED, RECORDS
 
@@ -116,6 +117,33 @@ def test_only_what_changed_runs(ran):
     assert (ran.folder / "data/c").read_text() == "c"
     assert "up to date" in ran.dvc("status").stdout
     _landed_runs_are_in_mlflow_with_their_part_and_month(ran)
+
+
+def test_a_copied_project_works_in_itself(ran, first):
+    """`ran` is a copy of `first`, with the places of MLflow, DVC's caches and Prefect's server."""
+    files_of_first = times(first)
+    note = ran.folder / server.HOME / "server.json"
+    note.write_text(json.dumps({"url": ran.prefect.url, "home": str(first / server.HOME)}))
+    (ran.folder / "input.txt").write_text("two")
+    done = ran.longtail("run", tracked=True)
+    assert done.returncode == 0, done.stderr
+
+    client, parents, children = ran.runs()
+    assert len(parents) == 2
+    for run in [*parents, *children[parents[0].info.run_id].values()]:
+        assert run.info.artifact_uri.startswith(f"{ran.folder.as_uri()}/mlruns/longtail/")
+    assert client.get_experiment_by_name("longtail").artifact_location.startswith(
+        ran.folder.as_uri()
+    )
+    config = (ran.folder / ".dvc/config.local").read_text()
+    assert f"site_cache_dir = {ran.folder}/.longtail/dvc\n" in config
+    with ran.here():
+        assert server.already_up(server.HOME) is None, "the server of `first` is not its own"
+    assert times(first) == files_of_first
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 FOLDER_OF_ANSWERS = """    with atomic(f"data/{name}") as temporary:

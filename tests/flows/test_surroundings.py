@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -167,3 +168,15 @@ def test_a_machine_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LongtailError, match=r"'git'; install git"):
         data_branch.check_committed(tmp_path)
+
+
+def test_the_command_of_a_copied_checkout_says_that_it_is_of_the_first(tmp_path, monkeypatch):
+    for name in ("first", "copy"):
+        (tmp_path / name / ".venv").mkdir(parents=True)
+        (tmp_path / name / ".venv/place").write_text(f"{tmp_path / 'first'}\n")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "first/.venv"))
+    surroundings.check_environment(tmp_path / "first")
+    with pytest.raises(
+        LongtailError, match=rf"^\.venv: the environment of {tmp_path}/first, .* `make install`"
+    ):
+        surroundings.check_environment(tmp_path / "copy")
