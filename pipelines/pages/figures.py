@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.pages import drawing
 from pipelines.pages.drawing import NARROW, WIDE, Canvas, Style
-from pipelines.pages.line_figures import draw_lines, known_lines, lines_with_bands, shown_bands
+from pipelines.pages.line_figures import bands, draw_lines, known_lines
 from pipelines.pages.row_figures import draw_rows, marks_by_place
 from pipelines.pages.section import Figure, Points
 from pipelines.pages.values import label, show
@@ -60,11 +60,10 @@ def caption(figure: Figure) -> str:
     """The caption, with the lines that show their bands where others hide theirs."""
     if figure.kind != "lines":
         return figure.caption
-    with_bands = lines_with_bands(known_lines(figure.points))
-    shown = shown_bands(with_bands, figure.low_is_good)
-    if len(shown) == len(with_bands):
+    bands_shown = bands(known_lines(figure.points), figure.low_is_good)
+    if all(bands_shown.values()):
         return figure.caption
-    names = ", ".join(map(label, shown))
+    names = ", ".join(label(name) for name, is_shown in bands_shown.items() if is_shown)
     return f"{figure.caption} Bands shown: {names}; others when pointed at."
 
 

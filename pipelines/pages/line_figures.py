@@ -24,22 +24,20 @@ def known_lines(points: Points) -> Points:
     return lines
 
 
-def lines_with_bands(lines: Points) -> Points:
-    """The lines that have a band: an interval, and more than one mark."""
-    with_bands = {}
+def bands(lines: Points, low_is_good: bool) -> dict[str, bool]:
+    """The lines that have a band, and whether it is shown: of the one without retrieval, and of the
+    best on average.
+
+    A band takes more than one mark, and an interval.
+    """
+    means = {}
     for name, marks in lines.items():
         if len(marks) > 1 and any(value.low < value.high for _, value in marks):
-            with_bands[name] = marks
-    return with_bands
-
-
-def shown_bands(with_bands: Points, low_is_good: bool) -> list[str]:
-    """The lines whose bands are drawn: without retrieval, and the best on average."""
-    means = {name: fmean(value.value for _, value in marks) for name, marks in with_bands.items()}
-    best = sorted(with_bands, key=means.__getitem__, reverse=not low_is_good)
+            means[name] = fmean(value.value for _, value in marks)
+    best = sorted(means, key=means.__getitem__, reverse=not low_is_good)
     plain = [name for name in best if name in ("closed_book", "none")]
     first = list(dict.fromkeys([*plain[:1], *best]))[:BANDS_SHOWN]
-    return [name for name in with_bands if name in first]
+    return {name: name in first for name in means}
 
 
 def draw_lines(canvas: Canvas, figure: Figure) -> float:
@@ -62,14 +60,13 @@ def draw_lines(canvas: Canvas, figure: Figure) -> float:
 
     ends = [up(marks[-1][1].value) for marks in lines.values()]
     labels = drawing.apart(ends, 1.2 * canvas.size, top, bottom)
-    with_bands = lines_with_bands(lines)
-    shown = shown_bands(with_bands, figure.low_is_good)
+    bands_shown = bands(lines, figure.low_is_good)
     for (name, marks), y in zip(lines.items(), labels, strict=True):
         with canvas.group("series"):
-            if name in with_bands:
+            if name in bands_shown:
                 band = [(across(place), up(value.low)) for place, value in marks]
                 band += [(across(place), up(value.high)) for place, value in reversed(marks)]
-                canvas.band(band, canvas.styles[name].colour, name in shown)
+                canvas.band(band, canvas.styles[name].colour, bands_shown[name])
             _draw_line(canvas, name, marks, across, up)
             if not has_legend:
                 _name_line(canvas, name, (across(marks[-1][0]), up(marks[-1][1].value)), right, y)
