@@ -78,6 +78,7 @@ FIGURES = {
     ),
     "ensemble": _pile("bits_per_byte", "saved", "k = 5"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
+    "documents-in-prompt": _pile("lm_controls", "documents", "control = 'concatenated'"),
     "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),
     "text-to-document": _pile("lm_controls", "saved_over_same", "control = 'longer_context'", -1),
     "rare": _pile("rare_words", "bits_saved", "least = 100"),
