@@ -27,7 +27,6 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import WorkStore
 from pipelines.tables.questions import DEMONSTRATIONS, NATURAL_QUESTIONS
 from pipelines.work import executors, workers
 
@@ -110,7 +109,6 @@ def indexed(project, compute) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense_build, "FLAT_UP_TO", 1)
         index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
-    WorkStore().forget("vectors")  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 

@@ -193,7 +193,7 @@ class Year:
         values["contact"] = "someone@example.org"
         values["tokenizer"]["path"] = "../models/lm"
         values["lm"]["tiny"]["path"] = "../models/lm"
-        values["retriever"]["dense"]["path"] = "../models/encoder"
+        values["retriever"]["dense"] |= {"path": "../models/encoder", "keep_vectors": True}
         values["popularity"]["month"] = self.months[0]
         values["popqa"]["sampling"] = "all"
         values["fetch"] |= {

@@ -372,7 +372,7 @@ def _key(
         "device": settings.compute.device,
         "threads": settings.compute.threads,
         "retriever": settings.retriever.get(method.retriever),
-        "lm": lm_settings.model_copy(update={"batch_tokens": None}),
+        "lm": lm_settings,
         "shards": (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.

@@ -116,7 +116,7 @@ def training_key(settings: Settings, retriever: str, corpora: list[CorpusQueries
         server = (http.url, http.tokenizer, http.max_tokens, http.extra)
     index = Method("dense", retriever)
     indexes = [methods.index_folder(index, corpus.corpus) / "meta.json" for corpus in corpora]
-    model = (lm.path, lm.dtype, lm.chat, server)
+    model = (lm.path, lm.dtype, lm.batch_tokens, lm.chat, server)
     digests = [corpus.digest() for corpus in corpora]
     compute = settings.compute
     depends_on = (

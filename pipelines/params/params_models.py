@@ -97,6 +97,9 @@ class Retriever(Section):
     text_query_tokens: PositiveInt | None = None
     # corpus -> file or folder of its published vectors, which are read in place of embedding it
     vectors: dict[str, str] = Field(default_factory=dict)
+    # whether a corpus's vectors are kept, so that the next month embeds new texts only; in the last
+    # digit, they may differ from those of a run from scratch
+    keep_vectors: bool = False
 
 
 # figure by which tuned encoders are compared -> the best of its values; of equal ones the first

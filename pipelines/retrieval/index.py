@@ -88,12 +88,22 @@ def index_dense(
             published_vectors.take_published(
                 Path(vectors), docs, folder / "embeddings", encoder=encoder
             )
-        else:
+        elif encoder_settings.keep_vectors:
             n_new = kept_vectors.embed_new_texts(
                 docs,
                 model,
                 folder / "embeddings",
                 encoder=encoder,
+                compute=settings.compute,
+                name=name,
+            )
+        else:
+            n_new = count
+            embeddings.embed_corpus(
+                docs,
+                model,
+                folder / "embeddings",
+                retriever=encoder.settings,
                 compute=settings.compute,
                 name=name,
             )

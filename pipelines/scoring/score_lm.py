@@ -57,8 +57,9 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
         pairs = union(len(queries), retrieved)
         parts = _parts(pairs, len(queries))
         digest_of_pairs = hashlib.blake2b(pairs.tobytes()).digest()
-        lm_facts = lm_settings.model_copy(update={"batch_tokens": None})
-        result_depends_on = (lm_facts, QUERIES, digest_of_pairs)
+        compute = settings.compute
+        numerics = (compute.device, compute.threads)
+        result_depends_on = (lm_settings, numerics, QUERIES, digest_of_pairs)
         fingerprint = code.fingerprint("pipelines.scoring.score_lm")
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)

@@ -42,11 +42,12 @@ def stage(questions, monkeypatch, root):
     pq.write_table(questions, "data/questions/popqa/popqa.parquet")
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
 
-    def stage(name, ways, of_lm, *, mixes=True, lm=None, **changes):
+    def stage(name, ways, of_lm, *, mixes=True, lm=None, batch_tokens=None, **changes):
         values["answer"]["n_shots"], values["lms"], values["ways"] = 2, [*of_lm], ways
         values["thresholds"]["pairs"] = []
         values.update(changes)
-        values["lm"] = {lm: values["lm"]["tiny"] | {"n_shots": n} for lm, n in of_lm.items()}
+        tiny = values["lm"]["tiny"] | {"batch_tokens": batch_tokens}
+        values["lm"] = {lm: tiny | {"n_shots": n} for lm, n in of_lm.items()}
         Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         lm = lm or EchoingLM()
         lm.name, lm.usage, lm.mixes = name, {}, mixes

@@ -148,6 +148,7 @@ def test_only_a_way_that_changed_is_answered_anew(stage, questions):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     Path("data/code.json").write_text(json.dumps({"stage": {"answer": "other code"}}))
     assert answered() == answered(seed=1) == 2 * n
+    assert answered(batch_tokens=700) == 2 * n, "other batches give other last digits"
 
 
 def test_sections_of_the_same_weights_answer_in_one_run(stage):

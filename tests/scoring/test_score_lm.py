@@ -2,6 +2,7 @@
 what it said.
 """
 
+import copy
 import shutil
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_a_texts_beginning_is_predicted_without_documents(scored):
 def test_each_pair_is_scored_once_whatever_the_parts(scored, tmp_path, monkeypatch):
     """It is killed while candidates and while controls are scored.
 
-    What a run with other pairs left is not taken.
+    What a run with other pairs or batches left is not taken.
     """
     real, union, seen, limits = LocalModel.score, score_lm.union, [], []
 
@@ -130,14 +131,18 @@ def test_each_pair_is_scored_once_whatever_the_parts(scored, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
     monkeypatch.setattr(LocalModel, "score", dying)
-    for most, left_out in ((30, 1), (60, 0), (190, 0)):
+    other_batches = copy.copy(scored.params)
+    lm = scored.params.lm["tiny"].model_copy(update={"batch_tokens": 1500})
+    other_batches.lm = scored.params.lm | {"tiny": lm}
+    others = ((30, 1, scored.params), (30, 0, other_batches))
+    for most, left_out, params in (*others, (60, 0, scored.params), (190, 0, scored.params)):
         limits.append(most)
         monkeypatch.setattr(
             score_lm, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:]
         )
         with pytest.raises(KeyboardInterrupt):
-            score_lm.score_corpus(scored.params, "pile", "tiny")
-        if left_out:
+            score_lm.score_corpus(params, "pile", "tiny")
+        if (most, left_out, params) in others:
             seen.clear()
     assert not OUT.exists()
     limits.append(np.inf)
@@ -147,7 +152,7 @@ def test_each_pair_is_scored_once_whatever_the_parts(scored, tmp_path, monkeypat
         name: scored.metrics["tiny"][name] for name in scored.metrics["tiny"].keys() - tokens
     }
     assert len(seen) == metrics["pairs"] + metrics["controls"]
-    assert len(list(Path(SCRATCH / "work").glob("*/*"))) == 1, "what the run with other pairs left"
+    assert len(list(Path(SCRATCH / "work").glob("*/*"))) == 2, "what the other runs left"
     whole = scored.folder / OUT
     assert rows("retrieved") == rows("retrieved", whole)
     for name in ("logprobs", "controls"):
