@@ -9,7 +9,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
-from pipelines.pages.values import label, saves
+from pipelines.pages.values import label, saves, show
 from pipelines.report.run_tables import Tables
 
 BITS = Axis("bits per byte")
@@ -86,8 +86,8 @@ def section(tables: Tables) -> Section:
         x_axis=Axis("documents searched, % of the corpus", log=True),
         y_axis=BITS,
         caption=(
-            f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with documents "
-            "of the dense retriever. Each share contains the smaller ones."
+            f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with dense "
+            f"documents. {_texts_of_datastore(tables)}Each share contains the smaller ones."
         ),
         low_is_good=True,
     )
@@ -177,6 +177,15 @@ def _bits_by_subset(tables: Tables) -> Iterator[Row]:
                     "bits_per_byte": interval(of_subset[retriever]["bpb"]),
                     "saved": interval(of_subset[retriever].get("gain")),
                 }
+
+
+def _texts_of_datastore(tables: Tables) -> str:
+    """Of how many of the scored texts the figures by the size of the datastore are."""
+    figures = tables.scored(tables.corpus).get(tables.lm, {})
+    if "datastore" not in figures:
+        return ""
+    drawn = show(figures["datastore"]["queries"])
+    return f"Only {drawn} of the {show(figures['queries'])} texts are counted. "
 
 
 def _bits_by_datastore(tables: Tables) -> list[Row]:

@@ -34,7 +34,7 @@ def section(tables: Tables) -> Section:
         _caption(shares),
         shares,
         ["policy", "accuracy"],
-        {"policy": "retrieving", "accuracy": "accuracy, %"},
+        {"policy": "retrieving", "accuracy": "accuracy"},
     )
 
     saved = table_of(
@@ -42,7 +42,7 @@ def section(tables: Tables) -> Section:
         "",
         _saved(shares),
         ["policy", "retrieved"],
-        {"policy": "saved", "retrieved": "share of always, %"},
+        {"policy": "saved", "retrieved": "share of always"},
     )
 
     bits_per_byte = table_of(

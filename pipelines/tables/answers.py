@@ -95,9 +95,9 @@ other), and the import's `file`, `layout`, `joined_by` and `answer_pattern`.""",
         Column(
             "mean_log_prob",
             pa.float32(),
-            "mean log-probability, in nats, of the generated tokens: white space at the "
-            "beginning, the line, and its end; for a vote, the log of the winner's weight; -inf "
-            "for an empty answer, nan if a server does not show it",
+            "mean log-probability, in nats, of the answer's tokens: white space at the "
+            "beginning and the line, without its end; for a vote, the log of the winner's weight; "
+            "-inf for an empty answer, nan if a server does not show it",
         ),
         Column(
             "lm_calls",

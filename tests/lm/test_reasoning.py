@@ -86,6 +86,12 @@ def test_an_answer_without_reasoning_is_as_it_is(asked, content):
     assert lm.usage["lm_reasoned"] == 0
 
 
+def test_an_answer_may_name_the_mark_that_ends_reasoning(asked):
+    answer = "The tag that ends it is </think>"
+    lm = asked(said(f"<think>x</think>{answer}"))
+    assert lm.generate(PROMPT, 15)[0].text == answer
+
+
 SILENT = {
     "null": said(None, "length", reasoning_content="Let me think"),
     "empty": said("", "length", reasoning="Let me think"),

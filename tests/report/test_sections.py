@@ -1,5 +1,7 @@
 """Sections of the report: language modelling, and what was run."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +14,7 @@ from pipelines.intervals import Interval
 from pipelines.pages import figures, table_rows, values
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_texts import to_csv
+from pipelines.pages.values import Percent, Share
 from pipelines.report import (
     perplexity_section,
     popularity_section,
@@ -72,6 +75,36 @@ def test_every_section_has_an_id_of_its_own(data):
     tables = Tables(data, small_results.SETTINGS)
     ids = [section(tables).id for section in write_report.SECTIONS]
     assert len({*ids}) == len(ids)
+
+
+def test_columns_of_shares_are_not_headed_as_per_cent(data):
+    """CSV files have the shares as they are."""
+    tables = Tables(data, small_results.SETTINGS)
+    heads_of_shares = set()
+    for section in write_report.shown_sections(tables):
+        for block in section.blocks:
+            if isinstance(block, Table):
+                for head, cells in zip(block.head, block.columns, strict=True):
+                    if any(isinstance(one, Percent | Share) for one in cells):
+                        heads_of_shares.add(head)
+    assert {"accuracy", "share of always"} <= heads_of_shares
+    assert not [head for head in heads_of_shares if "%" in head]
+
+
+def test_the_curve_of_the_datastore_says_of_how_many_texts_it_is(data):
+    """They are fewer than those of the tables beside it, so its figures are others."""
+    file = data / "metrics/language_modelling_pile.json"
+    metrics = json.loads(file.read_text())
+    metrics["tiny"] |= {"queries": 2000}
+    metrics["tiny"]["datastore"] |= {"queries": 100}
+    file.write_text(json.dumps(metrics))
+    figures = replug_section.section(Tables(data, small_results.SETTINGS)).blocks
+    (caption,) = [
+        block.caption
+        for block in figures
+        if isinstance(block, Figure) and block.name == "bits-per-byte-by-datastore"
+    ]
+    assert "Only 100 of the 2,000 texts are counted." in caption
 
 
 def test_controls_stand_beside_the_ensemble(made):
