@@ -100,7 +100,8 @@ def _saved(amounts: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
     """What a policy saves of always retrieving, in per cent.
 
     `amounts` (2, n) are what is spent on each question with retrieval and without. Questions of
-    which an amount is not known are left out.
+    which an amount is not known are left out. The interval ends where the dearest and the cheapest
+    decisions on the questions would.
     """
     finite = np.isfinite(amounts).all(axis=0) & np.isfinite(policy.retrieved)
     policies = {"": policy.take(finite)}
@@ -111,8 +112,11 @@ def _saved(amounts: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
 
     with np.errstate(invalid="ignore", divide="ignore"):
         adaptive_sum = refits.values(adaptive, policies).sum()
-        always_sum = refits.values(always, policies).sum()
-        saved = 100 * (1 - np.divide(adaptive_sum, always_sum))
+        dearest = np.maximum(with_retrieval, without).sum()
+        cheapest = np.minimum(with_retrieval, without).sum()
+        spent = np.array([adaptive_sum, dearest, cheapest])
+        saved, least, most = 100 * (1 - spent / with_retrieval.sum())
         sums = refits.sums({"adaptive": adaptive, "always": always}, policies, drawn)
         saved_of_resamples = 100 * (1 - sums["adaptive"] / sums["always"])
-        return refits.around(saved, saved_of_resamples, len(np.unique(drawn.clusters)))
+        interval = refits.around(saved, saved_of_resamples, len(np.unique(drawn.clusters)))
+        return interval.within(least, most)

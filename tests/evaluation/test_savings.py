@@ -140,6 +140,8 @@ def test_thresholds_are_judged_on_the_tuning_stages_splits(tmp_path):
         assert 0.3 < share < 0.7
         assert rows["bm25"]["retrieved"].value > share
         assert rows["dense"]["tokens_saved"].value == pytest.approx(90 * (1 - share))
+        for row in rows.values():
+            assert 0 <= row["tokens_saved"].low <= row["tokens_saved"].high <= 90
     # few questions have no thresholds, and so no savings
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
     assert savings.savings(answers, questions, files, few) == []
