@@ -4,6 +4,7 @@ section 6.1, Figure 5).
 data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -327,15 +328,26 @@ def over_documents(
     """The `statistics`, as `intervals.of_clusters` takes them, with intervals over source documents
     (queries,)."""
     generator = draws.generator(settings.seed, "language modelling")
+    statistics = list(statistics)
     by_name = intervals.of_clusters(
         statistics, source_documents.astype(str), generator, settings.report.bootstrap
     )
-    return {name: interval.as_json() for name, interval in by_name.items()}
+    figures = {}
+    for name, statistic, _ in statistics:
+        figures[name] = by_name[name].within(*RANGES[statistic]).as_json()
+    return figures
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:
     nats, counts = sums.T
     return np.exp(nats / counts)
+
+
+RANGES = {  # statistic -> the least and the most that it can be, as nats are not negative
+    bits_per_byte_of_sums: (0.0, math.inf),
+    _perplexity: (1.0, math.inf),
+    percent_saved: (-math.inf, 100.0),
+}
 
 
 def main() -> None:

@@ -76,7 +76,9 @@ def _tail_less_head(answers: Answers, method: str) -> dict:
     questions = int((masks["tail"] | masks["head"]).sum())
     row = {"method": method, "group": TAIL_LESS_HEAD, "questions": questions}
     row |= dict.fromkeys(SHARES, NOTHING)
-    return row | answers.bootstraps(statistics)
+    for name, difference in answers.bootstraps(statistics).items():
+        row[name] = difference.within(-2, 2)
+    return row
 
 
 def _difference_of_means(sums: np.ndarray) -> np.ndarray:

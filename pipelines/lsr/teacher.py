@@ -27,6 +27,14 @@ RESAMPLES = 1000
 BETTER = "raise lsr.n_shots, or name a larger model as lsr.lm"
 UNIFORM_ENTROPY = 0.97  # of Q, above which there is little to learn
 SPIKE_ENTROPY = 0.03  # of Q, below which there is little to learn
+RANGES = {  # figure of `judged` -> the least and the most that it can be
+    "auc_lm": (0.0, 1.0),
+    "auc_retriever": (0.0, 1.0),
+    "auc_gain": (-1.0, 1.0),
+    "best_lm": (0.0, 1.0),
+    "best_retriever": (0.0, 1.0),
+    "best_gain": (-1.0, 1.0),
+}
 
 
 def look(refresher: Refresher, settings: Settings) -> list[dict[str, Any]]:
@@ -74,7 +82,10 @@ def look_at_corpus(refresher: Refresher, number: int, settings: Settings) -> dic
     clusters = corpus.clusters[sample]
     for name, values in figures.items():
         generator = draws.generator(settings.seed, "lsr look", f"{corpus.name} {name}")
-        row[name] = _mean(values, clusters, generator).as_json()
+        mean = _mean(values, clusters, generator)
+        if name in RANGES:
+            mean = mean.within(*RANGES[name])
+        row[name] = mean.as_json()
     return row
 
 

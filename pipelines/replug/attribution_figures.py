@@ -1,6 +1,7 @@
 """The figures of an attribution: bits saved and memory's share, over all tokens and by
 the frequency of their words."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,7 @@ class TokenSums:
         ratio = partial(_ratio, seed=seed, resamples=resamples)
         n_tokens, _, _, memory = self._all[:, 0]
         in_all = n_tokens > 0
-        memory_share = ratio(memory, n_tokens, in_all)
+        memory_share = ratio(memory, n_tokens, in_all).within(0, 1)
 
         by_frequency = []
         edges = EDGES.tolist()
@@ -65,9 +66,9 @@ class TokenSums:
                 continue
             has_tokens = tokens > 0
             ratios = {
-                "none": ratio(bits_without, tokens, has_tokens),
+                "none": ratio(bits_without, tokens, has_tokens).within(0, math.inf),
                 "gain": ratio(saved, tokens, has_tokens),
-                "memory": ratio(memory_of_row, tokens, has_tokens),
+                "memory": ratio(memory_of_row, tokens, has_tokens).within(0, 1),
             }
             row_figures: dict[str, Any] = {"least": start, "most": None}
             if stop is not None:

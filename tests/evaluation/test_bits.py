@@ -1,5 +1,7 @@
 """Nats per query are those of the ensemble (REPLUG §3.2) over the table, for every k."""
 
+from types import SimpleNamespace
+
 import logprob_tables
 import numpy as np
 import pyarrow.parquet as pq
@@ -7,13 +9,38 @@ import pytest
 
 from pipelines.evaluation import evaluate_lm
 from pipelines.params import params
-from pipelines.replug import ensemble
+from pipelines.replug import attribution_figures, ensemble
+from pipelines.scoring.bits_per_byte import bits_per_byte_of_sums, percent_saved
 
 
 def replug(mixture: str, **changes) -> params.Replug:
     return params.Replug(
         **{"mixture": mixture, "top_k": 3, "temperature": 0.5, "vote": False} | changes
     )
+
+
+def test_an_interval_stays_within_what_its_figure_can_be():
+    """Of two documents it is far wider than what lies between them."""
+    documents = np.array(["a", "b"])
+    settings = SimpleNamespace(seed=0, report=SimpleNamespace(bootstrap=100))
+    nats = np.array([0.1, 5.0])
+    ones = np.ones(2)
+    statistics = [
+        ("bits", bits_per_byte_of_sums, [nats, ones]),
+        ("perplexity", evaluate_lm._perplexity, [nats, ones]),
+        ("saved", percent_saved, [nats, np.array([5.0, 5.1])]),
+    ]
+    figures = evaluate_lm.over_documents(documents, settings, statistics)
+    assert (figures["bits"]["low"], figures["perplexity"]["low"]) == (0, 1)
+    assert figures["saved"]["high"] == 100
+
+    sums = attribution_figures.TokenSums(2)
+    memory = np.array([0.5, 1.0])
+    sums.add(nats, nats, memory, np.array([5, 5]), np.array([0, 1]))
+    found = sums.figures(seed=0, resamples=100)
+    for figure in (found["memory"], found["by_frequency"][0]["memory"]):
+        assert 0 <= figure["low"] < figure["value"] < figure["high"] <= 1
+    assert found["by_frequency"][0]["none"]["low"] == 0
 
 
 @pytest.fixture

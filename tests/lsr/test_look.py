@@ -71,6 +71,17 @@ def test_each_kind_of_queries_has_its_figures(looked):
     assert chosen[0]["beta"] != chosen[1]["beta"]
 
 
+def test_the_interval_of_a_few_questions_stays_within_what_shares_can_be(looked, monkeypatch):
+    monkeypatch.setattr(teacher, "SAMPLE_QUERIES", 4)
+    _, of_questions = looked()
+    known = {name for name in teacher.RANGES if of_questions[name]["value"] is not None}
+    assert known >= {"best_lm", "best_retriever", "best_gain"}
+    for name in known:
+        least = -1 if name.endswith("gain") else 0
+        figure = of_questions[name]
+        assert least <= figure["low"] <= figure["value"] <= figure["high"] <= 1, name
+
+
 def test_beta_gives_q_the_entropy_that_is_asked_for():
     values = np.random.default_rng(0).normal(size=(20, 6))
     for share in (0.05, 0.5, 0.99):
