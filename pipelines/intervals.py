@@ -85,6 +85,16 @@ def _finite(number: float) -> float | None:
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
+def digits_beside_zero(figure: Interval, digits: int) -> int:
+    """So many digits after the point, or as many as show that an interval beside zero does not
+    touch it.
+    """
+    nearest = min(abs(figure.low), abs(figure.high))
+    while figure.sign and not round(nearest, digits):
+        digits += 1
+    return digits
+
+
 def fixed(number: float, digits: int, signed: bool = False) -> str:
     """A number with so many digits after the point; a number that rounds to zero has no sign."""
     sign = "+" if signed else ""

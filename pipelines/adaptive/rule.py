@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from pipelines.errors import LongtailError
-from pipelines.intervals import Interval, fixed, plainly
+from pipelines.intervals import Interval, digits_beside_zero, fixed, plainly
 from pipelines.language.relations import name_of
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ def choose_policy(gain: Interval, better: str, retrieved: Interval) -> tuple[str
 
 def _show(figure: Interval, unit: str, digits: int, signed: bool = False) -> str:
     """A figure with its unit and its interval."""
+    digits = digits_beside_zero(figure, digits)
     low = fixed(figure.low, digits, signed)
     high = fixed(figure.high, digits, signed)
     return f"{fixed(figure.value, digits, signed)}{unit} [{low}, {high}]"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines import catalogue
 from pipelines.adaptive.pairs import BELOW
-from pipelines.intervals import Interval, fixed, plainly
+from pipelines.intervals import Interval, digits_beside_zero, fixed, plainly
 from pipelines.language import words
 from pipelines.language.relations import RELATIONS
 from pipelines.methods import Method
@@ -102,6 +102,8 @@ def _show_interval(figure: Interval, signed: bool, digits: int | None) -> str:
         return NONE
     if digits is None:
         digits = digits_of([figure])
+    if signed:
+        digits = digits_beside_zero(figure, digits)
 
     value = fixed(figure.value, digits, signed)
     low = fixed(figure.low, digits, signed)
@@ -145,7 +147,8 @@ def saves(saved: Interval, verb: str = "save") -> str:
         return f"{verb} no clear part"
     if saved.sign < 0:
         verb = verb.replace("save", "cost")
-    return f"{verb} {abs(saved.value):.1f} %"
+    digits = digits_beside_zero(saved, 1)
+    return f"{verb} {abs(saved.value):.{digits}f} %"
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -21,6 +21,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
+from pipelines.pages.values import Percent, saves, show
 from pipelines.params import params_file
 from pipelines.tables.answers import THRESHOLDS
 
@@ -275,6 +276,19 @@ def test_adaptive_is_advised_if_better_or_cheaper(gain, better, retrieved, polic
     assert why in verdict
     low, high = (f"{bound:+.1f}" for bound in gain[1:])
     assert f"{gain[0]:+.1f} points [{low}, {high}]" in verdict
+
+
+def test_a_verdict_has_the_digits_that_its_claim_needs():
+    gain = Interval(0.05, 0.0003, 0.099)
+    retrieved = Interval(0.9, 0.8, 0.998)
+    _, verdict = rule.choose_policy(gain, "always", retrieved)
+    assert verdict.endswith(
+        "clearly more accurate than always retrieving (+5.00 points [+0.03, +9.90])"
+    )
+    assert show(Percent(gain, signed=True)) == "+5.00 [+0.03, +9.90]"
+    assert saves(Interval(0.03, 0.01, 0.04)) == "save 0.03 %"
+    _, verdict = rule.choose_policy(Interval(0.0, -0.01, 0.01), "always", retrieved)
+    assert verdict.endswith("(0.0 points [-1.0, +1.0], 10.0 % fewer [0.2, 20.0])")
 
 
 def test_a_rule_comes_back_from_its_json():
