@@ -104,16 +104,6 @@ def read_graph(
     return stages, changed
 
 
-def stage_names(root: Path) -> set[str]:
-    """The names of all stages that dvc.yaml has with the present params, such as chunk@pile.
-
-    Raises LongtailError as `read_graph` does.
-    """
-    with _opened(root) as repo:
-        dvc_repo.repair_after_kill(root, repo)
-        return {stage.addressing for stage in repo.index.stages}
-
-
 def read_with_cache(
     root: Path, say: Callable[[str], None]
 ) -> tuple[list[Stage], dict[str, list[Reason]]]:

@@ -49,9 +49,9 @@ def status(
 
 def _verify_outputs(threads: int, as_json: bool) -> None:
     """Compare the outputs with dvc.lock. Raises LongtailError if one differs."""
-    from flows import dvc_repo, graph
+    from flows import dvc_repo
 
-    stages = graph.stage_names(Path.cwd())
+    stages = dvc_repo.stages_of_lock(Path.cwd())
     n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads, stages)
     if as_json:
         print_json({"files": n_files, "differing": lines})

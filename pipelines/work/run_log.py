@@ -36,11 +36,12 @@ FLOW = "LONGTAIL_FLOW_RUN"
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
 ARTIFACTS = Path("mlruns/longtail")
 EXPERIMENT = "longtail"
-PLACES = {  # the columns of the store that have absolute places of artifacts
-    "experiments": ("artifact_location",),
-    "runs": ("artifact_uri",),
-    "model_versions": ("source", "storage_location"),
-}
+PLACES = """
+UPDATE experiments SET artifact_location = replace(artifact_location, :before, :now);
+UPDATE runs SET artifact_uri = replace(artifact_uri, :before, :now);
+UPDATE model_versions SET source = replace(source, :before, :now);
+UPDATE model_versions SET storage_location = replace(storage_location, :before, :now);
+"""  # the columns of the store that have absolute places of artifacts
 RECORDS = SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME_LENGTH = 250  # characters of a name in MLflow
 PARAMS_PER_REQUEST = 100  # as MLflow allows
@@ -299,12 +300,9 @@ def take_store() -> None:
         query = "SELECT artifact_location FROM experiments WHERE name = ?"
         found = database.execute(query, (EXPERIMENT,)).fetchone()
         here = ARTIFACTS.resolve().as_uri()
-        if not found or found[0] == here:
-            return
-        for table, columns in PLACES.items():
-            for column in columns:
-                change = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
-                database.execute(change, (found[0], here))
+        if found and found[0] != here:
+            for change in PLACES.strip().splitlines():
+                database.execute(change, {"before": found[0], "now": here})
 
 
 def explained(error: Exception) -> str:
