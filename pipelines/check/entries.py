@@ -18,7 +18,7 @@ def read_entries(path: Path, entries: TypeAdapter) -> Any:
         return None
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     return values and parse_entries(values, entries, path)
 

@@ -111,8 +111,9 @@ class Expect(Section):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Expect:
-        if len(self.model_fields_set) != 1:
-            raise ValueError(f"should have one of {', '.join(type(self).model_fields)}")
+        if len(self.model_fields_set) != 1 or not any(vars(self).values()):
+            kinds = ", ".join(type(self).model_fields)
+            raise ValueError(f"should have one of {kinds}, and what it expects")
         return self
 
     @property

@@ -74,6 +74,7 @@ class Scores:
         The pairs are of rows (n,) and positions (n, k).
         """
         keys = logprobs.pair_keys(rows[:, None], positions)
+        assert np.isin(keys, self._keys).all(), "a pair was not scored"
         places = np.searchsorted(self._keys, keys)
         return self._sums[places], self._tokens[places]
 

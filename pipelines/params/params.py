@@ -240,7 +240,7 @@ class Thresholds(Section):
     # what splits draw: subjects with all their questions, or questions
     split_by: Literal["subject", "question"]
     # share of the subjects, or questions, that thresholds are fitted on
-    train_share: Share
+    train_share: Annotated[float, Field(ge=0, le=0.99)]
     # relations with fewer use the pooled threshold; if all have fewer, there is none
     min_questions: PositiveInt
 

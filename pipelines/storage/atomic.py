@@ -24,8 +24,8 @@ HOMES = {DATA: DATA / SCRATCH / "tmp", SCRATCH: SCRATCH / "tmp"}  # of temporary
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path, and put the file or folder written there in `path`'s place.
 
-    Where the block raises an error, `path` stays as it was. With `keep`, what came to be at `path`
-    meanwhile stays.
+    Where the block raises an error, or an interruption comes, `path` stays as it was. With `keep`,
+    what came to be at `path` meanwhile stays.
 
     The new content is on the disk before it takes the place of the old. So a power cut leaves
     either the old or the new file. Of a folder it may leave neither, if it comes in the moment
@@ -52,6 +52,9 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
         os.replace(temporary, path)
         sync(path.parent)
     finally:
+        if not os.path.lexists(path):
+            with suppress(FileNotFoundError):
+                os.rename(holder / "old", path)
         shutil.rmtree(holder, ignore_errors=True)
 
 

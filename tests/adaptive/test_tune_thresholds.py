@@ -23,6 +23,7 @@ from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
 from pipelines.pages.values import Percent, saves, show
 from pipelines.params import params_file
+from pipelines.params.params import Thresholds
 from pipelines.tables.answers import THRESHOLDS
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -339,6 +340,18 @@ def test_where_thresholds_lose_the_rule_is_constant():
     assert tuned.rule.together == math.inf
     rows = [row for row in tuned.relations if row["search"] == "exact"]
     assert {row["deployed"] for row in rows} == {math.inf} != {row["threshold"] for row in rows}
+
+
+def test_as_few_subjects_as_params_allow_are_held_out():
+    """Resamples are cut into as many parts as it takes to hold out so few."""
+    known = Thresholds.model_fields["train_share"].metadata
+    (most,) = (limit.le for limit in known if hasattr(limit, "le"))
+    kind = np.random.default_rng(0).random(600)
+    pairs = made_pairs(right_above=kind < 0.05, right_below=kind > 0.67)
+    chosen = CHOSEN.model_copy(update={"train_share": most, "search": "exact"})
+    tuned = tuning.tune_pairs(pairs, chosen, 0, 20, ["exact"])
+    assert tuned.drawn.n_parts == 100
+    assert tuned.drawn.parts.max() == 99
 
 
 def test_where_thresholds_gain_they_are_the_rule():

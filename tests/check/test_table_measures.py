@@ -88,11 +88,26 @@ def test_a_table_without_rows_has_no_share(tmp_path):
             {"a": {"table": "x", "because": "y", "expect": {"rows": {"fal": 1}}}},
             "a.expect.rows.fal: Extra",
         ),
+        (
+            {"a": {"table": "x", "because": "y", "expect": {"rows": None}}},
+            "a.expect: should have one of rows,",
+        ),
+        (
+            {"a": {"table": "x", "because": "y", "expect": {"unique": []}}},
+            "a.expect: should have one of rows,",
+        ),
     ],
 )
 def test_a_fault_of_the_file_is_one_line(tmp_path, values, said):
     with pytest.raises(LongtailError, match=f"expectations.yaml: {said}"):
         read_expectations(write(tmp_path, values))
+
+
+def test_a_file_of_another_encoding_is_refused_in_one_line(tmp_path):
+    file = tmp_path / "expectations.yaml"
+    file.write_bytes("# für\n".encode("latin-1"))
+    with pytest.raises(LongtailError, match=r"expectations.yaml: not YAML .*utf-8"):
+        read_expectations(file)
 
 
 def test_what_holds_for_all_question_sets_is_declared_once(tmp_path, monkeypatch):

@@ -71,3 +71,6 @@ def test_scores_are_the_language_models_and_are_found_again(project, seen, tmp_p
     sums, tokens = again.look_up(np.array([0]), np.array([[logprobs.NONE]]))
     assert sums[0, 0] == pytest.approx(expected.sum(dtype=np.float64), abs=1e-4)
     assert tokens.tolist() == [[len(expected)]]
+    unscored = np.array([[9], [8]])
+    with pytest.raises(AssertionError, match="not scored"):
+        again.look_up(rows, unscored)

@@ -36,6 +36,7 @@ def change(values: dict, changes: dict) -> None:
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
+        ("thresholds.train_share", 0.995, ["thresholds.train_share", "less than or equal to 0.99"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
         (

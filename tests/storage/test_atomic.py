@@ -39,6 +39,24 @@ def test_a_file_appears_when_it_is_whole():
     assert list(LEFT.iterdir()) == []
 
 
+def test_an_interruption_between_two_renames_leaves_the_old_folder(monkeypatch):
+    """As Ctrl-C raises it."""
+    with atomic("data/corpus") as temporary:
+        temporary.mkdir()
+        (temporary / "old").touch()
+
+    def interrupted(*paths) -> None:
+        assert not Path("data/corpus").exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt), atomic("data/corpus") as temporary:
+            temporary.mkdir()
+    assert [file.name for file in Path("data/corpus").iterdir()] == ["old"]
+    assert list(LEFT.iterdir()) == []
+
+
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
     """A folder of another file system than the test's."""
