@@ -71,24 +71,15 @@ def find(text: str) -> Span | None:
         start = begin.end() if begin else 0
         # a mark that begins with a letter may be an ordinary word, if nothing began before it
         if ends and (begin or not closing[0].isalpha()):
-            end = _last_of_reasoning(text, opening, ends)
+            # a later mark that closes nothing is named by the answer
+            end = ends[0]
+            for later in ends[1:]:
+                if re.search(opening, text[end.end() : later.start()]):
+                    end = later
             return Span(start, end.start(), end.end())
         if begin:
             return Span(start, len(text), len(text))
     return None
-
-
-def _last_of_reasoning(text: str, opening: str, ends: list[re.Match]) -> re.Match:
-    """The mark that closes a text's reasoning: the first one, or one that closes what was opened
-    again.
-
-    A mark that closes nothing is named by the answer.
-    """
-    last = ends[0]
-    for end in ends[1:]:
-        if re.search(opening, text[last.end() : end.start()]):
-            last = end
-    return last
 
 
 def begun_by(prompt: str) -> str:

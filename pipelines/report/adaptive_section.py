@@ -11,7 +11,7 @@ from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_and_bounds, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
-from pipelines.report.findings import after_holm, is_lost_to_holm
+from pipelines.report.findings import after_holm
 from pipelines.report.run_tables import Tables
 
 HELD_OUT = Axis("held-out accuracy, %")
@@ -67,9 +67,9 @@ def _leads(tables: Tables) -> str:
             f" With {len(better) or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
             "better than both other policies"
         )
-        lost = sum(is_lost_to_holm(tables, row) for row in better)
+        lost = [row for row in better if after_holm(tables, row)]
         if lost:
-            leads += f", and after Holm's correction with {len(better) - lost or 'none'}"
+            leads += f", and after Holm's correction with {len(better) - len(lost) or 'none'}"
         leads += "."
     return leads
 

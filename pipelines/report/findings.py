@@ -23,18 +23,14 @@ def findings(tables: Tables) -> list[Finding]:
     return holm(all_findings)
 
 
-def is_lost_to_holm(tables: Tables, row: Row) -> bool:
-    """Whether the gain or loss by thresholds in a row of `adaptive_metrics` is clear, but not after
-    Holm's correction.
+def after_holm(tables: Tables, row: Row) -> str:
+    """What the verdict on a row of `adaptive_metrics` ends with where its gain or loss is clear,
+    but not after Holm's correction; "" elsewhere.
     """
     lm = "" if row["lm"] == tables.lm else row["lm"]
     id_ = id_of_finding("adaptive", row["dataset"], lm, row["method"])
-    return any(finding.id == id_ and finding.is_lost_to_holm for finding in findings(tables))
-
-
-def after_holm(tables: Tables, row: Row) -> str:
-    """What the verdict on a row of `adaptive_metrics` ends with if `is_lost_to_holm`; "" if not."""
-    return ", but not after Holm's correction" if is_lost_to_holm(tables, row) else ""
+    lost = {finding.id for finding in findings(tables) if finding.is_lost_to_holm}
+    return ", but not after Holm's correction" if id_ in lost else ""
 
 
 def holm(findings: Sequence[Finding]) -> list[Finding]:

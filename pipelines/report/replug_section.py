@@ -2,8 +2,9 @@
 Figure 4).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
@@ -76,10 +77,12 @@ def section(tables: Tables) -> Section:
         ["subset", "lm", "retriever", "queries", "source_documents", "bits_per_byte", "saved"],
     )
 
+    figures = tables.scored(tables.corpus).get(tables.lm, {})
+    datastore = figures.get("datastore", {})
     by_datastore = Figure(
         name="bits-per-byte-by-datastore",
         kind="lines",
-        rows=_bits_by_datastore(tables),
+        rows=_bits_by_datastore(datastore),
         series="retriever",
         x="percent",
         y="bits_per_byte",
@@ -87,7 +90,9 @@ def section(tables: Tables) -> Section:
         y_axis=BITS,
         caption=(
             f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with dense "
-            f"documents. {_texts_of_datastore(tables)}Each share contains the smaller ones."
+            f"documents. Only {show(datastore.get('queries'))} of the "
+            f"{show(figures.get('queries'))} texts are counted. Each share contains the smaller "
+            "ones."
         ),
         low_is_good=True,
     )
@@ -179,24 +184,14 @@ def _bits_by_subset(tables: Tables) -> Iterator[Row]:
                 }
 
 
-def _texts_of_datastore(tables: Tables) -> str:
-    """Of how many of the scored texts the figures by the size of the datastore are."""
-    figures = tables.scored(tables.corpus).get(tables.lm, {})
-    if "datastore" not in figures:
-        return ""
-    drawn = show(figures["datastore"]["queries"])
-    return f"Only {drawn} of the {show(figures['queries'])} texts are counted. "
-
-
-def _bits_by_datastore(tables: Tables) -> list[Row]:
+def _bits_by_datastore(datastore: Mapping[str, Any]) -> list[Row]:
     """Bits per byte of the main language model by the share of the corpus that is searched, in per
     cent.
 
     No document is a line over all shares.
     """
-    by_share = tables.scored(tables.corpus).get(tables.lm, {}).get("datastore", {})
     bits = {}
-    for share, figures in by_share.items():
+    for share, figures in datastore.items():
         if share != "queries":
             bits[100 * float(share)] = interval(figures["bpb"])
     without = bits.pop(0.0, None)
