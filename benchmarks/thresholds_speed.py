@@ -25,7 +25,7 @@ import notebook
 PEER = "the published notebook's way, its ten bins"
 TRAIN_SHARE = 0.75
 SETTINGS = tuning.DEFAULTS.model_copy(update={"min_questions": 1})  # the notebook pools none
-SAME = ("adaptive", "always", "never", "retrieved", "train_adaptive")  # columns of both ways
+SAME = ("adaptive", "always", "never", "retrieved")  # columns of both ways
 
 
 def rows(quick: bool = False) -> list[Row]:

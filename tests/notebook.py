@@ -35,11 +35,10 @@ def run(frame: pd.DataFrame, splits: np.ndarray) -> tuple[list[dict[str, int]], 
             side = {"adaptive": edge, "always": len(bounds) - 1, "never": 0}
             side = {policy: _accuracy(counts["test"], at) for policy, at in side.items()}
             side |= {
-                "train_adaptive": accuracies[edge],
                 "retrieved": sum(counts["test"]["augmented"][1][:edge]),
+                "test_questions": sum(counts["test"]["closed"][1]),
             }
-            questions = {f"{name}_questions": sum(counts[name]["closed"][1]) for name in counts}
-            sides.append(side | questions)
+            sides.append(side)
         edges.append(chosen)
         rows.append(_over_relations(pd.DataFrame(sides)))
     return edges, pd.DataFrame(rows)
@@ -67,9 +66,9 @@ def _over_relations(sides: pd.DataFrame) -> dict[str, float]:
     have no say.
     """
     row = {}
-    for name in ("adaptive", "always", "never", "train_adaptive"):
-        weight = "train_questions" if name == "train_adaptive" else "test_questions"
-        known = sides[sides[weight] > 0]
-        row[name] = np.average(known[name], weights=known[weight]) if len(known) else float("nan")
-    asked = sides["test_questions"].sum()
+    weights = sides["test_questions"]
+    asked = weights.sum()
+    known = sides[weights > 0]
+    for name in ("adaptive", "always", "never"):
+        row[name] = np.average(known[name], weights=weights[weights > 0]) if asked else float("nan")
     return row | {"retrieved": sides["retrieved"].sum() / asked if asked else float("nan")}

@@ -28,7 +28,7 @@ SUBJECTS_AT_A_TIME = 50_000  # subjects whose sides are drawn: bounds memory
 class HeldOut:
     """Thresholds judged on the questions that each split holds out."""
 
-    # accuracies of POLICIES, `retrieved`, `train_adaptive`, `test_questions` -> (splits,)
+    # accuracies of POLICIES, `retrieved`, `test_questions` -> (splits,)
     table: dict[str, np.ndarray]
     # (n,) the share of the splits that hold a question out by which it retrieves; NaN if none does
     retrieved: np.ndarray
@@ -151,7 +151,6 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
     # numbers of held-out questions of each split: all, those that a policy answers right, and those
     # that retrieve
     held_out_counts = {name: np.zeros(splits) for name in ("questions", *POLICIES, "retrieved")}
-    train_right = np.zeros(splits)  # training questions that the thresholds answer right
     retrieved = np.empty(n)
     for relation, rows in pairs.members().items():
         signal = pairs.signal[rows]
@@ -169,20 +168,12 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
         held_out_counts["oracle"] += right_either[rows] @ held_out
         held_out_counts["retrieved"] += retrieves.sum(axis=0)
 
-        # the same counts of the training questions: of all questions, less of those held out
-        n_retrieving = np.searchsorted(signal, cuts[relation])
-        gained_by_first = np.append(0, np.cumsum(gains[rows]))
-        train_gained = gained_by_first[n_retrieving] - gained
-        train_above = right_above[rows].sum() - above
-        train_right += train_above + train_gained
-
         with np.errstate(invalid="ignore"):
             retrieved[rows] = retrieves.sum(axis=1) / held_out.sum(axis=1)
 
     questions = held_out_counts.pop("questions")
     with np.errstate(invalid="ignore", divide="ignore"):
         table = {name: counts / questions for name, counts in held_out_counts.items()}
-        table["train_adaptive"] = train_right / (n - questions)
     table["test_questions"] = questions.astype(np.int64)
     return HeldOut(table, retrieved)
 
@@ -213,32 +204,20 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:
-    """One search's figures for the metrics file: means with intervals, how far splits spread them,
-    and the verdict.
+    """One search's figures for the metrics file: means with intervals, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
-    `gain` come from thresholds fitted again to resampled subjects (`refits`). `splits_low` and
-    `splits_high` say how much a figure moves from split to split. `gain` is adaptive - the better
-    of always and never over all held-out questions.
+    `gain` come from thresholds fitted again to resampled subjects (`refits`). `gain` is adaptive -
+    the better of always and never over all held-out questions.
     """
-    table = judged.table
-    always_less_never = np.nanmean(table["always"] - table["never"])
-    better = rule.ALWAYS if always_less_never >= 0 else rule.NEVER
-    per_split = table | {"gain": table["adaptive"] - table[better]}
+    means = fixed_shares(pairs, judged.retrieved)
+    better = max(rule.ALWAYS, rule.NEVER, key=lambda name: means[name].value)
     columns = policy_columns(pairs)
     # what never retrieving gains over the better constant policy
     gain_of_never = -pairs.gains if better == rule.ALWAYS else 0.0
     columns["gain"] = Column(gain_of_never, {"": pairs.gains})
 
-    means = fixed_shares(pairs, judged.retrieved)
     means |= refits.refitted_means(columns, {"": policy}, drawn)
-    figures: dict = {}
-    for name, mean in means.items():
-        values = per_split[name]
-        over_splits = values[np.isfinite(values)]
-        low, high = np.quantile(over_splits, [0.025, 0.975])
-        spread = {"splits_low": float(low), "splits_high": float(high)}
-        figures[name] = mean.as_json() | spread
-    figures["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
+    figures: dict = {name: mean.as_json() for name, mean in means.items()}
     policy_in_use, verdict = rule.choose_policy(means["gain"], better, means["retrieved"])
     return figures | {"policy": policy_in_use, "verdict": verdict}

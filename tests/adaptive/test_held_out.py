@@ -51,7 +51,6 @@ def test_held_out_figures_are_the_definitions(search):
         assert one == pytest.approx(
             {
                 "adaptive": right[split][held].mean(),
-                "train_adaptive": right[split][~held].mean(),
                 "retrieved": retrieves[split][held].mean(),
                 "always": pairs.right_below[held].mean(),
                 "never": pairs.right_above[held].mean(),
@@ -91,6 +90,20 @@ def test_adaptive_wins_where_there_is_a_crossing(search, crossing):
     assert figures["gain"]["value"] == pytest.approx(figures["adaptive"]["value"] - better)
     cuts = held_out.fit(pairs, splits(pairs), search, CHOSEN)
     assert all(300 < np.median(cuts[f"P{i}"]) < 3000 for i in range(4))
+
+
+@pytest.mark.parametrize("seed", [7, 15])
+def test_the_gain_is_over_the_better_of_the_accuracies_shown(seed):
+    """Of equally good policies the other one may be better in the mean over splits."""
+    rng = np.random.default_rng(seed)
+    right = rng.random((2, 60)) < 0.5
+    pairs = made_pairs(60, right_above=right[0], right_below=right[1])
+    splits_of = judged(pairs).table
+    figures = summary(pairs)
+    always, never = (figures[policy]["value"] for policy in ("always", "never"))
+    assert (always - never) * np.nanmean(splits_of["always"] - splits_of["never"]) < 0
+    gain = figures["adaptive"]["value"] - max(always, never)
+    assert figures["gain"]["value"] == pytest.approx(gain)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
