@@ -3,7 +3,9 @@
 A data set has questions of 16 relations, 1.5 of a subject unless another number is given. Being
 right depends on the subject's popularity, on the relation and on the subject, so that questions of
 a subject go together. In the world `mixed` either answer may be the better one, in `always`
-retrieving nearly always is, and in `flat` popularity says little.
+retrieving nearly always is, in `never` the closed-book answer is, in `even` both are equally good,
+and in `flat` popularity says little. In `together` both answers are right on the same questions,
+and the augmented one on some more: thresholds can hardly win anything.
 """
 
 import math
@@ -36,7 +38,18 @@ FLAT = {
     "closed_book": Moments(level=(-1.0, 1.0), slope=(0.1, 0.4)),
     "augmented": Moments(level=(-1.0, 0.8), slope=(0.1, 0.25)),
 }
-WORLDS = {"mixed": MIXED, "always": ALWAYS, "flat": FLAT}
+EVEN = Moments(level=(-0.5, 0.3), slope=(0.2, 0.1))
+WORLDS = {
+    "mixed": MIXED,
+    "always": ALWAYS,
+    "flat": FLAT,
+    "never": {"closed_book": ALWAYS["augmented"], "augmented": ALWAYS["closed_book"]},
+    "even": {"closed_book": EVEN, "augmented": EVEN},
+    "together": {
+        "closed_book": Moments(level=(-0.2, 0.2), slope=(0.2, 0.1)),
+        "augmented": Moments(level=(0.4, 0.2), slope=(0.2, 0.1)),
+    },
+}
 
 
 class World:
@@ -47,18 +60,20 @@ class World:
         name: str,
         per_subject: float = 1.5,
         popularity: np.ndarray | None = None,
+        n_relations: int = N_RELATIONS,
     ) -> None:
         """`popularity` are monthly views that subjects are drawn from; log-normal ones if None."""
         draw = np.random.default_rng(1)
         closed_book = WORLDS[name]["closed_book"]
         augmented = WORLDS[name]["augmented"]
+        self.name = name
         self.per_subject = per_subject
         self.popularity = popularity
-        self.relation_shares = draw.dirichlet(np.full(N_RELATIONS, 2.0))
-        self.closed_level = draw.normal(*closed_book.level, N_RELATIONS)
-        self.closed_slope = draw.normal(*closed_book.slope, N_RELATIONS)
-        self.augmented_level = draw.normal(*augmented.level, N_RELATIONS)
-        self.augmented_slope = draw.normal(*augmented.slope, N_RELATIONS)
+        self.relation_shares = draw.dirichlet(np.full(n_relations, 2.0))
+        self.closed_level = draw.normal(*closed_book.level, n_relations)
+        self.closed_slope = draw.normal(*closed_book.slope, n_relations)
+        self.augmented_level = draw.normal(*augmented.level, n_relations)
+        self.augmented_slope = draw.normal(*augmented.slope, n_relations)
 
     def draw(self, n: int, seed: int) -> Pairs:
         draw = np.random.default_rng([seed, 7])
@@ -70,7 +85,7 @@ class World:
         else:
             views = draw.choice(self.popularity, n_subjects)
         popularity = np.ceil(views)[subjects]
-        relations = draw.choice(N_RELATIONS, n, p=self.relation_shares)
+        relations = draw.choice(len(self.relation_shares), n, p=self.relation_shares)
         ease = draw.normal(0, 0.7, n_subjects)[subjects]
 
         tenfolds = np.log10(np.maximum(popularity, 1)) - 3
@@ -79,14 +94,16 @@ class World:
         augmented = self.augmented_level[relations] + self.augmented_slope[relations] * tenfolds
         augmented += ease
         confidence = logistic((closed + draw.normal(0, 1, n)) / 2)  # too sure, and noisy
+        luck_above = draw.random(n)
+        luck_below = luck_above if self.name == "together" else draw.random(n)
         pairs = Pairs(
             ids=name_all("q{:06d}", range(n)),
             subjects=name_all("Q{}", subjects),
             relations=name_all("P{:02d}", relations),
             signal=popularity,
             confidence=confidence,
-            right_above=draw.random(n) < logistic(closed),
-            right_below=draw.random(n) < logistic(augmented),
+            right_above=luck_above < logistic(closed),
+            right_below=luck_below < logistic(augmented),
         )
         order = np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str)))
         return pairs.take(order)

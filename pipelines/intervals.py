@@ -219,17 +219,37 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
     if clusters is None:
         return wilson(value, n)
 
-    columns = np.stack([correct, np.ones(n)], axis=1)
-    right, sizes = cluster_sums(columns, clusters).T
-    n_clusters = len(sizes)
-    free = max(n_clusters - 1, 1)
-    deviations = right - value * sizes
-    variance = float((deviations**2).sum()) / n**2 * n_clusters / free
-    if value in (0, 1) or n_clusters == 1:
+    sizes, variance = _of_mean(correct, clusters)
+    if value in (0, 1) or len(sizes) == 1:
         independent = n * n / float((sizes * sizes).sum())
     else:
         independent = value * (1 - value) / variance if variance else n
-    return wilson(value, min(n, independent), student(free))
+    return wilson(value, min(n, independent), student(max(len(sizes) - 1, 1)))
+
+
+def gain(gains: np.ndarray, clusters: np.ndarray) -> Interval:
+    """The mean of what one answer gains over another on each question, from -1 to 1, (n,), with
+    questions in `clusters`, labels (n,).
+
+    Where hardly any question gains or loses, the deviation is hardly known, and none where none
+    does. So the variance is that of the mean plus (t / 2n)^2, as in Wilson's interval: as if a
+    further question had been gained or lost. It has no bounds if there is one cluster.
+    """
+    sizes, variance = _of_mean(gains, clusters)
+    t = reach(len(sizes))
+    half = t * math.sqrt(variance + (t / (2 * len(gains))) ** 2)
+    value = float(gains.mean())
+    return Interval(value, value - half, value + half)
+
+
+def _of_mean(values: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, float]:
+    """The number of values in each cluster, and the variance of the mean of all values."""
+    n = len(values)
+    columns = np.stack([values, np.ones(n)], axis=1)
+    sums, sizes = cluster_sums(columns, clusters).T
+    deviations = sums - values.mean() * sizes
+    free = max(len(sizes) - 1, 1)
+    return sizes, float((deviations**2).sum()) / n**2 * len(sizes) / free
 
 
 def mcnemar(only_this: int, only_that: int) -> float:

@@ -57,6 +57,24 @@ def test_a_clustered_share_is_wilsons_of_as_many_values():
     assert alone.low < 0.02, "one subject says next to nothing"
 
 
+def test_a_gain_is_never_without_a_width():
+    """Its variance is that of the clusters, by hand, and that of half a t more questions."""
+    gains, subjects = np.array([1, 0, -1, 1, 0.5, 0, 0]), np.array(list("aabbccc"))
+    mean = 1.5 / 7
+    variance = ((1 - 2 * mean) ** 2 + (2 * mean) ** 2 + (0.5 - 3 * mean) ** 2) / 49 * 3 / 2
+    reach = t.ppf(0.975, 2) * np.sqrt(3 / 2)
+    half = reach * np.sqrt(variance + (reach / 14) ** 2)
+    found = intervals.gain(gains, subjects)
+    assert (found.value, found.low, found.high) == pytest.approx((mean, mean - half, mean + half))
+    found = intervals.gain(np.zeros(400), np.arange(400))
+    assert found.high == -found.low == pytest.approx(1.97**2 / 800, rel=0.01)
+    assert intervals.gain(np.zeros(4), np.zeros(4)).as_json() == {
+        "value": 0.0,
+        "low": None,
+        "high": None,
+    }
+
+
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_clustered_intervals_hold_the_truth_19_times_in_20(size):
     """600 data sets of 120 questions, a fifth of the variance of which is between subjects of so

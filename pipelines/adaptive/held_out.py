@@ -28,7 +28,7 @@ SUBJECTS_AT_A_TIME = 50_000  # subjects whose sides are drawn: bounds memory
 class HeldOut:
     """Thresholds judged on the questions that each split holds out."""
 
-    # accuracies of POLICIES, `retrieved`, `test_questions` -> (splits,)
+    # accuracies of POLICIES, and `retrieved` -> (splits,)
     table: dict[str, np.ndarray]
     # (n,) the share of the splits that hold a question out by which it retrieves; NaN if none does
     retrieved: np.ndarray
@@ -141,41 +141,26 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on
     the others.
     """
-    n, splits = train.shape
     # float32 holds these counts exactly and is the fastest to multiply
+    held_out = (~train).astype(np.float32)
+    retrieves = held_out * below(pairs, cuts)
     right_above = pairs.right_above.astype(np.float32)
     right_below = pairs.right_below.astype(np.float32)
-    right_either = np.maximum(right_above, right_below)
-    gains = right_below - right_above
+    above = right_above @ held_out
 
-    # numbers of held-out questions of each split: all, those that a policy answers right, and those
-    # that retrieve
-    held_out_counts = {name: np.zeros(splits) for name in ("questions", *POLICIES, "retrieved")}
-    retrieved = np.empty(n)
-    for relation, rows in pairs.members().items():
-        signal = pairs.signal[rows]
-        test = ~train[rows]
-        held_out = test.astype(np.float32)
-        is_below = signal[:, None] < cuts[relation]
-        retrieves = (is_below & test).astype(np.float32)
-
-        above = right_above[rows] @ held_out
-        gained = gains[rows] @ retrieves
-        held_out_counts["questions"] += held_out.sum(axis=0)
-        held_out_counts["adaptive"] += above + gained
-        held_out_counts["always"] += right_below[rows] @ held_out
-        held_out_counts["never"] += above
-        held_out_counts["oracle"] += right_either[rows] @ held_out
-        held_out_counts["retrieved"] += retrieves.sum(axis=0)
-
-        with np.errstate(invalid="ignore"):
-            retrieved[rows] = retrieves.sum(axis=1) / held_out.sum(axis=1)
-
-    questions = held_out_counts.pop("questions")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        table = {name: counts / questions for name, counts in held_out_counts.items()}
-    table["test_questions"] = questions.astype(np.int64)
-    return HeldOut(table, retrieved)
+    # numbers of held-out questions of each split that a policy answers right, and that retrieve
+    counts = {
+        "adaptive": above + (right_below - right_above) @ retrieves,
+        "always": right_below @ held_out,
+        "never": above,
+        "oracle": np.maximum(right_above, right_below) @ held_out,
+        "retrieved": retrieves.sum(axis=0),
+    }
+    questions = held_out.sum(axis=0).astype(float)
+    with np.errstate(invalid="ignore"):
+        table = {name: count / questions for name, count in counts.items()}
+        retrieved = retrieves.sum(axis=1) / held_out.sum(axis=1)
+    return HeldOut(table, retrieved.astype(float))
 
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
@@ -208,7 +193,10 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
     `gain` come from thresholds fitted again to resampled subjects (`refits`). `gain` is adaptive -
-    the better of always and never over all held-out questions.
+    the better of always and never over all held-out questions. Thresholds that are judged where
+    they were fitted never lose, so where one constant policy is nearly best for every question,
+    their gain hardly varies over resamples. So its interval is the wider one of theirs and that of
+    answers paired by question, each with the mean over the splits that hold it out.
     """
     means = fixed_shares(pairs, judged.retrieved)
     better = max(rule.ALWAYS, rule.NEVER, key=lambda name: means[name].value)
@@ -218,6 +206,14 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
     columns["gain"] = Column(gain_of_never, {"": pairs.gains})
 
     means |= refits.refitted_means(columns, {"": policy}, drawn)
+    gains = refits.values(columns["gain"], {"": policy})
+    held_out = np.isfinite(gains)
+    paired = intervals.gain(gains[held_out], pairs.subjects[held_out])
+    means["gain"] = max(means["gain"], paired, key=lambda gain: gain.high - gain.low)
+
     figures: dict = {name: mean.as_json() for name, mean in means.items()}
-    policy_in_use, verdict = rule.choose_policy(means["gain"], better, means["retrieved"])
+    untestable = rule.untestable(means["oracle"].value, means[better].value, len(gains))
+    policy_in_use, verdict = rule.choose_policy(
+        means["gain"], better, means["retrieved"], untestable
+    )
     return figures | {"policy": policy_in_use, "verdict": verdict}

@@ -42,11 +42,6 @@ class Resamples:
     # (n,) int: the subject of each question, or the group of subjects that are drawn together
     clusters: np.ndarray
 
-    @property
-    def n(self) -> int:
-        """The number of resamples."""
-        return self.times.shape[1]
-
     def without(self, part: int) -> np.ndarray:
         """How often each question is drawn into the other parts, (n, resamples)."""
         return self.times * (self.parts != part)
@@ -207,13 +202,12 @@ def _bounds(column: Column) -> tuple[float, float]:
     decisions alone: it lies between the means that the lowest and the highest decisions on these
     questions would give.
     """
-    lowest = [np.minimum(slope, 0.0) for slope in column.slopes.values()]
-    highest = [np.maximum(slope, 0.0) for slope in column.slopes.values()]
-    least = np.asarray(column.base + sum(lowest))
-    most = np.asarray(column.base + sum(highest))
+    slopes = np.stack([*column.slopes.values()])
+    lowest = column.base + np.minimum(slopes, 0.0).sum(axis=0)
+    highest = column.base + np.maximum(slopes, 0.0).sum(axis=0)
     if column.apart:
-        return least.mean(), most.mean()
-    return least.min(), most.max()
+        return lowest.mean(), highest.mean()
+    return lowest.min(), highest.max()
 
 
 def around(value: float, drawn: np.ndarray, clusters: int) -> intervals.Interval:

@@ -36,6 +36,7 @@ POLICY_NAMES = {  # policy in files -> its name in sentences
 SCHEMA = {"schema": "longtail-rule", "version": 2}
 JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
+FEWEST = 10  # questions that have to be right, and that a perfect choice has to win, for a claim
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
 
 
@@ -141,19 +142,37 @@ class Rule(BaseModel, frozen=True):
         return why
 
 
-def choose_policy(gain: Interval, better: str, retrieved: Interval) -> tuple[str, str]:
+def untestable(oracle: float, better: float, questions: int) -> str:
+    """Why it can't be told whether thresholds are more accurate; "" if it can.
+
+    `oracle` and `better` are the accuracies of the oracle and of the better constant policy.
+    """
+    right = round(better * questions)
+    won = round((oracle - better) * questions)
+    if min(right, won) >= FEWEST:
+        return ""
+    return f"{right:,} of {questions:,} questions are right, and an oracle would win {won:,} more"
+
+
+def choose_policy(
+    gain: Interval, better: str, retrieved: Interval, untestable: str = ""
+) -> tuple[str, str]:
     """The advised policy, and the verdict: its name and the reason, in words.
 
     `gain` is the held-out accuracy of thresholds less that of the `better` constant policy, which
-    is always or never. `retrieved` is the share of the questions that thresholds retrieve for. A
-    gain whose interval holds 0 is no proof that both are equally accurate, so the verdict ends with
-    the figures and their intervals, in parentheses.
+    is always or never. `retrieved` is the share of the questions that thresholds retrieve for, and
+    `untestable` says why the gain can't be told, if so. A gain whose interval holds 0 is no proof
+    that both are equally accurate, so the verdict ends with the figures and their intervals, in
+    parentheses.
     """
     points = _show(gain.times(100), " points", digits=1, signed=True)
     saved = Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
     fewer = _show(saved.times(100), " % fewer", digits=0)
     constant = POLICY_NAMES[better]
     adaptive = POLICY_NAMES[THRESHOLDS]
+    if untestable:
+        why = f"it can't be told whether {adaptive} is more accurate, as {untestable}"
+        return better, f"{constant}: {why} ({points})"
     if gain.low > 0:
         return THRESHOLDS, f"{adaptive}: clearly more accurate than {constant} ({points})"
     if gain.high < 0:
@@ -225,7 +244,7 @@ def of_tuned(
         "signal": signal,
         "month": month,
         "search": search,
-        "questions": tuned.questions,
+        "questions": len(tuned.pairs.signal),
         "names": names,
         "as_good": as_good,
         "held_out": held_out,

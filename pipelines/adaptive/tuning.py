@@ -31,15 +31,13 @@ class Tuned:
     The names of columns and figures are those of docs/columns.md.
     """
 
-    questions: int  # of known popularity
-    excluded: int  # questions of unknown popularity
     # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
     figures: dict[str, dict]
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # accuracies of the splits' thresholds, of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
-    pairs: Pairs  # the questions, in the order of `train` and `drawn`
+    pairs: Pairs  # the questions of known popularity, in the order of `train` and `drawn`
     train: np.ndarray  # which questions each split trains on, (n, splits) bool
     drawn: refits.Resamples
 
@@ -157,8 +155,6 @@ def tune_pairs(
             fitted_in_use = fitted
 
     return Tuned(
-        questions=len(pairs.signal),
-        excluded=pairs.excluded,
         figures=figures,
         relations=relations,
         rule=rule_in_use,

@@ -62,7 +62,7 @@ def _leads(tables: Tables) -> str:
     leads = f"With {method}, the advice is {advice(best)}{after_holm(tables, best)}."
     rows = adaptive_metrics.main_policies(tables)
     if len(rows) > 1:
-        better = [row for row in rows if row["gain"].sign > 0]
+        better = [row for row in rows if row["policy"] == THRESHOLDS and row["gain"].sign > 0]
         leads += (
             f" With {len(better) or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
             "better than both other policies"
@@ -168,8 +168,9 @@ def _where_thresholds_lose(tables: Tables) -> str:
     if not of_sets:
         return ""
     return (
-        "Thresholds are not put to use where they clearly lose accuracy, or where answers without "
-        "retrieval are as good and cheaper. `longtail ask` and a release follow this verdict. "
+        "Thresholds are not put to use where they clearly lose accuracy, where it can't be told, "
+        "or where answers without retrieval are as good and cheaper. `longtail ask` and a release "
+        "follow this verdict. "
         f"{' '.join(of_sets)}"
     )
 

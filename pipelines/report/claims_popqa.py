@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from pipelines.adaptive import rule
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
@@ -99,13 +100,10 @@ def _gains_of_thresholds(tables: Tables) -> Iterator[Measured]:
 def _gain_of_threshold(tables: Tables, row: Row, n: int) -> Measured:
     better = max(row["always"].value, row["never"].value)
     adaptive = row["adaptive"].value
-    won = round((row["oracle"].value - better) * n)
-    lacking = ""
-    if won < FEWEST:
-        lacking = f"An oracle would win only {won} of {n:,} questions."
+    lacking = rule.untestable(row["oracle"].value, better, n)
     beside = change(Group(n, better, adaptive))
-    measured = measured_of(tables, row, "gain", adaptive, [Group(n, better)], beside)
-    return replace(measured, lacking=lacking)
+    measured = measured_of(tables, row, "gain", adaptive, [], beside)
+    return replace(measured, lacking=lacking and f"{lacking}.")
 
 
 CLAIMS = (

@@ -292,6 +292,19 @@ def test_a_verdict_has_the_digits_that_its_claim_needs():
     assert verdict.endswith("(0.0 points [-1.0, +1.0], 10.0 % fewer [0.2, 20.0])")
 
 
+@pytest.mark.parametrize("points", [-2.0, 2.0])
+def test_what_a_perfect_choice_hardly_wins_can_not_be_told(points):
+    """The better policy is advised, however clear the gain or the loss."""
+    gain = Interval(points, points - 1, points + 1).times(0.01)
+    assert rule.untestable(oracle=0.51, better=0.5, questions=1000) == ""
+    assert rule.untestable(oracle=0.51, better=0.009, questions=1000) != ""
+    untestable = rule.untestable(oracle=0.509, better=0.5, questions=1000)
+    policy, verdict = rule.choose_policy(gain, "always", gain, untestable)
+    assert policy == "always"
+    assert "clearly" not in verdict
+    assert "as 500 of 1,000 questions are right, and an oracle would win 9 more" in verdict
+
+
 def test_a_rule_comes_back_from_its_json():
     always = rule.make_rule(
         "always", "why", {"P1": 3.0}, 4.0, observed={"P1": (1.0, 9.0)}, shared=()
@@ -329,9 +342,9 @@ def test_what_the_rule_does_not_know_is_said(relation, signal, retrieve, why):
 
 
 def test_where_thresholds_lose_the_rule_is_constant():
-    """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
+    """Retrieving helps one question in three whatever its popularity, and hurts one in ten."""
     kind = np.random.default_rng(0).random(600)
-    pairs = made_pairs(right_above=kind < 0.05, right_below=kind > 0.67)
+    pairs = made_pairs(right_above=kind < 0.1, right_below=kind > 0.67)
     tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": "exact"}), 0, 200)
     figures = tuned.figures["exact"]
     assert figures["gain"]["high"] < 0
