@@ -18,7 +18,7 @@ import waiting
 from finished_run import Checkout
 from quick_project import started
 
-INSTALLED = {"longtail": "-m flows.cli", "dvc": "-m dvc", "pip": "-m pip"}  # in .venv/bin
+INSTALLED = {"python": "", "longtail": "-m flows.cli", "dvc": "-m dvc", "pip": "-m pip"}
 BROWSERS = ("xdg-open", "open")  # what opens a page on Linux and on macOS
 LONG = ".venv/bin/longtail run --profile NAME"  # every stage on the user's own files
 SAMPLE = "longtail run --profile smoke"  # brings the finished run back
@@ -150,5 +150,34 @@ def test_readmes_commands_print_what_it_shows(visitor, readme_commands, with_lon
         if command.output:
             assert command.excerpt(printed) == command.output, "run `python tests/page_numbers.py`"
         if command.text == LONG:
-            visitor.type(SAMPLE)
+            back = visitor.type(SAMPLE)
+            assert re.search(r"^1 ran, \d+ restored from the cache, ", back, re.MULTILINE), (
+                f"only local_files runs: {back}"
+            )
     assert (visitor.folder / "release/1.0.0/SHA256SUMS").is_file()
+
+
+@pytest.mark.slow
+def test_the_tutorials_change_leads_back_to_the_old_results(visitor, copied, root):
+    """Section 5: an experiment, what it changes, and the way back, on which no stage runs."""
+    copied.commit()
+    visitor.type("git config user.name a && git config user.email a@example.org")
+    before = tracked_by_dvc(copied)
+    page = (root / "docs/tutorial.md").read_text(encoding="utf-8")
+    section = page.split("\n## 5. ")[1].split("\n## ")[0]
+    experiment, difference, way_back = [command.text for command in page_numbers.commands(section)]
+    visitor.type(experiment)
+    assert tracked_by_dvc(copied) != before
+    visitor.type(difference)
+
+    back = visitor.type(way_back)
+    assert re.search(r"^0 ran, \d+ restored from the cache, ", back, re.MULTILINE), back
+    assert tracked_by_dvc(copied) == before
+    n_stages = len(copied.hashes())
+    assert visitor.type("longtail status") == f"{n_stages} of {n_stages} stages are up to date\n"
+
+
+def tracked_by_dvc(checkout: Checkout) -> dict[Path, bytes]:
+    """dvc.lock and the files below data/."""
+    files = [path for path in (checkout.folder / "data").rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in [checkout.folder / "dvc.lock", *files]}
