@@ -116,7 +116,7 @@ def test_thresholds_that_lose_accuracy_are_named(found, tmp_path):
         CHOSEN.model_copy(update={"search": "exact"}),
     )
     lost = tune_thresholds.evaluate_thresholds(
-        made_pairs(right_above=kind < 0.05, right_below=kind > 0.67), chosen, 0, 100
+        made_pairs(right_above=kind < 0.1, right_below=kind > 0.67), chosen, 0, 100
     )
     made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
     (said,) = [
