@@ -332,8 +332,10 @@ def best_retriever(lm: str, data: Path) -> str | None:
     for name, entry in _entries(thresholds, PLAIN_SET, lm).items():
         choice = Choice.of_name(lm, name)
         kind = choice.below.kind
-        if choice.above == pairs.CLOSED_BOOK and methods.INDEXES.get(kind) == kind:
-            accuracies[name] = entry["held_out"]["adaptive"]["value"]
+        is_retriever = choice.above == pairs.CLOSED_BOOK and methods.INDEXES.get(kind) == kind
+        figure = entry.get("held_out", {}).get("adaptive")
+        if is_retriever and figure:
+            accuracies[name] = figure["value"]
     return max(accuracies, key=accuracies.__getitem__, default=None)
 
 
