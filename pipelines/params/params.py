@@ -246,7 +246,7 @@ class Thresholds(Section):
 
 
 class Report(Section):
-    # resamples of every bootstrap interval
+    # resamples of a bootstrap interval; of what follows from thresholds, at most 200
     bootstrap: PositiveInt
 
 
