@@ -198,9 +198,8 @@ def deciding(world: World, n: int, seed: int) -> Intervals:
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(doubt["uncertainty"][name])
 
-    policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     spent = savings.spent(answers(pairs, seed), "dense")
-    yield "tokens saved", savings.saved(spent, policy, tuned.drawn)["tokens_saved"]
+    yield "tokens saved", savings.saved(spent, tuned.policy, tuned.drawn)["tokens_saved"]
 
 
 def others(world: World, n: int, seed: int) -> Intervals:

@@ -54,6 +54,11 @@ class Interval:
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
 
+    @property
+    def rest(self) -> Interval:
+        """What a share leaves of everything, such as the questions that do not retrieve."""
+        return Interval(1 - self.value, 1 - self.high, 1 - self.low)
+
     def within(self, least: float, most: float) -> Interval:
         """The figure with its bounds cut to [least, most]; the figure stays between them."""
         low = max(self.low, min(least, self.value))
@@ -100,14 +105,26 @@ def fixed(number: float, digits: int, signed: bool = False) -> str:
     sign = "+" if signed else ""
     text = f"{number:{sign},.{digits}f}"
     is_zero = not text.strip("+-0.,")
-    return text.lstrip("+-") if is_zero else text
+    return text.lstrip("+-") if is_zero else _with_minus(text)
 
 
 def plainly(number: float, digits: int = 6) -> str:
     """A number with so many significant digits, but all digits before the point; never as 1e+09."""
     if abs(number) >= 10 ** (digits - 1) or number == int(number):
         return fixed(number, 0)
-    return f"{number:.{digits}g}"
+    return _with_minus(f"{number:.{digits}g}")
+
+
+def _with_minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def with_bounds(figure: Interval, digits: int, unit: str = "", signed: bool = False) -> str:
+    """A figure with its unit and its interval: `value unit [low, high]`."""
+    value = fixed(figure.value, digits, signed)
+    low = fixed(figure.low, digits, signed)
+    high = fixed(figure.high, digits, signed)
+    return f"{value}{unit} [{low}, {high}]"
 
 
 def interval(figure: dict | None) -> Interval:

@@ -46,14 +46,6 @@ def splits(pairs: Pairs, chosen: params.Thresholds = CHOSEN) -> np.ndarray:
     return held_out.split_train(0, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
 
 
-def judged(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN) -> held_out.HeldOut:
-    """The thresholds of a search, that in use if it is not named, judged on the splits of
-    `chosen`.
-    """
-    train = splits(pairs, chosen)
-    return held_out.judge(pairs, train, held_out.fit(pairs, train, search or chosen.search, chosen))
-
-
 def resampled(
     pairs: Pairs, chosen: params.Thresholds = CHOSEN, resamples: int = 100
 ) -> refits.Resamples:
@@ -66,10 +58,9 @@ def summary(
     pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, resamples: int = 100
 ) -> dict:
     """The figures of a search, that in use if it is not named, on the splits of `chosen`."""
-    drawn, held = resampled(pairs, chosen, resamples), judged(pairs, search, chosen)
-    fitted = held_out.fit_all(pairs, splits(pairs, chosen), drawn, search or chosen.search, chosen)
-    policy = held_out.policy(pairs, held.retrieved, drawn, fitted)
-    return held_out.summary(pairs, held, policy, drawn)
+    train, drawn = splits(pairs, chosen), resampled(pairs, chosen, resamples)
+    fitted = held_out.fit_all(pairs, train, drawn, search or chosen.search, chosen)
+    return held_out.summary(pairs, held_out.policy(pairs, train, drawn, fitted), drawn)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

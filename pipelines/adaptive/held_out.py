@@ -19,19 +19,8 @@ from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.errors import LongtailError
 from pipelines.params.params import Thresholds
 
-POLICIES = ("adaptive", "always", "never", "oracle")
 CELLS_AT_A_TIME = 10_000_000  # questions x splits that thresholds are fitted to: bounds memory
 SUBJECTS_AT_A_TIME = 50_000  # subjects whose sides are drawn: bounds memory
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Thresholds judged on the questions that each split holds out."""
-
-    # accuracies of POLICIES, and `retrieved` -> (splits,)
-    table: dict[str, np.ndarray]
-    # (n,) the share of the splits that hold a question out by which it retrieves; NaN if none does
-    retrieved: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -120,11 +109,9 @@ def fit_all(
     return Fitted(splits, whole, tuple(parts))
 
 
-def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
-    """The decisions by thresholds that were `fitted` to the splits and to the resamples.
-
-    `retrieved` (n,) are those by the splits' thresholds, as `judge` counts them.
-    """
+def policy(pairs: Pairs, train: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
+    """The decisions by thresholds that were `fitted` to the splits `train` and to the resamples."""
+    retrieved = judge(pairs, train, fitted.splits)
     parts = (below(pairs, cuts) for cuts in fitted.parts)
     return refits.make_policy(retrieved, drawn, below(pairs, fitted.whole), parts)
 
@@ -137,30 +124,15 @@ def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate(decisions)
 
 
-def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> HeldOut:
-    """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on
-    the others.
+def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The share of the splits that hold a question out by which it retrieves, (n,); NaN if none
+    does. Each split's thresholds `cuts` were fitted on the others.
     """
-    # float32 holds these counts exactly and is the fastest to multiply
-    held_out = (~train).astype(np.float32)
+    held_out = (~train).astype(np.float32)  # holds these counts exactly
     retrieves = held_out * below(pairs, cuts)
-    right_above = pairs.right_above.astype(np.float32)
-    right_below = pairs.right_below.astype(np.float32)
-    above = right_above @ held_out
-
-    # numbers of held-out questions of each split that a policy answers right, and that retrieve
-    counts = {
-        "adaptive": above + (right_below - right_above) @ retrieves,
-        "always": right_below @ held_out,
-        "never": above,
-        "oracle": np.maximum(right_above, right_below) @ held_out,
-        "retrieved": retrieves.sum(axis=0),
-    }
-    questions = held_out.sum(axis=0).astype(float)
     with np.errstate(invalid="ignore"):
-        table = {name: count / questions for name, count in counts.items()}
         retrieved = retrieves.sum(axis=1) / held_out.sum(axis=1)
-    return HeldOut(table, retrieved.astype(float))
+    return retrieved.astype(float)
 
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
@@ -188,7 +160,7 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
     }
 
 
-def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:
+def summary(pairs: Pairs, policy: Policy, drawn: Resamples) -> dict:
     """One search's figures for the metrics file: means with intervals, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
@@ -198,7 +170,7 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
     their gain hardly varies over resamples. So its interval is the wider one of theirs and that of
     answers paired by question, each with the mean over the splits that hold it out.
     """
-    means = fixed_shares(pairs, judged.retrieved)
+    means = fixed_shares(pairs, policy.retrieved)
     better = max(rule.ALWAYS, rule.NEVER, key=lambda name: means[name].value)
     columns = policy_columns(pairs)
     # what never retrieving gains over the better constant policy

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from pipelines.errors import LongtailError
-from pipelines.intervals import Interval, digits_beside_zero, fixed, plainly
+from pipelines.intervals import Interval, digits_beside_zero, plainly, with_bounds
 from pipelines.language.relations import name_of
 
 if TYPE_CHECKING:
@@ -165,9 +165,11 @@ def choose_policy(
     that both are equally accurate, so the verdict ends with the figures and their intervals, in
     parentheses.
     """
-    points = _show(gain.times(100), " points", digits=1, signed=True)
-    saved = Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
-    fewer = _show(saved.times(100), " % fewer", digits=0)
+    gained = gain.times(100)
+    points = with_bounds(gained, digits_beside_zero(gained, 1), " points", signed=True)
+    saved = retrieved.rest
+    percent = saved.times(100)
+    fewer = with_bounds(percent, digits_beside_zero(percent, 0), " % fewer")
     constant = POLICY_NAMES[better]
     adaptive = POLICY_NAMES[THRESHOLDS]
     if untestable:
@@ -185,14 +187,6 @@ def choose_policy(
         return THRESHOLDS, f"{adaptive}: {why} ({points}, {fewer})"
     why = f"{adaptive} is not clearly more accurate and saves no clear share of retrievals"
     return ALWAYS, f"{constant}: {why} ({points}, {fewer})"
-
-
-def _show(figure: Interval, unit: str, digits: int, signed: bool = False) -> str:
-    """A figure with its unit and its interval."""
-    digits = digits_beside_zero(figure, digits)
-    low = fixed(figure.low, digits, signed)
-    high = fixed(figure.high, digits, signed)
-    return f"{fixed(figure.value, digits, signed)}{unit} [{low}, {high}]"
 
 
 def make_rule(

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.adaptive import held_out, rule
-from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Pairs, choices, read_pairs
 from pipelines.adaptive.refits import Column, Resamples, refitted_means
 from pipelines.adaptive.searches import SEARCHES
@@ -31,6 +30,8 @@ DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
 KEYS = ("dataset", "lm", "method", "search", "relation")
 FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
+# the figures of a search that MLflow shows
+LOGGED = ("adaptive", "always", "never", "oracle", "gain")
 
 
 class Settings(Section):
@@ -138,8 +139,7 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
         fitted = held_out.fit_all(
             pairs_by_signal, train_by_signal, drawn_by_signal, settings.search, settings
         )
-        judged = held_out.judge(pairs_by_signal, train_by_signal, fitted.splits)
-        policy = held_out.policy(pairs_by_signal, judged.retrieved, drawn_by_signal, fitted)
+        policy = held_out.policy(pairs_by_signal, train_by_signal, drawn_by_signal, fitted)
         places = np.argsort(order)  # of `pairs` in the order of the signal
         policies[name] = policy.take(places)
         columns |= held_out.policy_columns(pairs, name)
@@ -161,7 +161,7 @@ def _logged_figures(choice: str, figures: Mapping[str, dict]) -> dict[str, float
     """
     logged = {}
     for search in SEARCHES:
-        for name in (*POLICIES, "gain"):
+        for name in LOGGED:
             value = figures[search][name]["value"]
             if value is not None:
                 logged[f"{choice}.{search}.{name}"] = value

@@ -12,7 +12,6 @@ import numpy as np
 
 from pipelines import intervals
 from pipelines.adaptive import held_out, refits
-from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs, of_known
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES, gained_below
@@ -35,7 +34,7 @@ class Tuned:
     figures: dict[str, dict]
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
-    judged: HeldOut  # accuracies of the splits' thresholds, of the search in use
+    policy: refits.Policy  # decisions by the thresholds of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
     pairs: Pairs  # the questions of known popularity, in the order of `train` and `drawn`
     train: np.ndarray  # which questions each split trains on, (n, splits) bool
@@ -115,9 +114,8 @@ def tune_pairs(
     relations = []
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, settings)
-        judged = held_out.judge(pairs, train, fitted.splits)
-        policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-        summary = held_out.summary(pairs, judged, policy, drawn)
+        policy = held_out.policy(pairs, train, drawn, fitted)
+        summary = held_out.summary(pairs, policy, drawn)
         figures[search] = summary
 
         cuts, together = _fit_everything(pairs, search, settings)
@@ -151,14 +149,14 @@ def tune_pairs(
 
         if search == settings.search:
             rule_in_use = rule
-            judged_in_use = judged
+            policy_in_use = policy
             fitted_in_use = fitted
 
     return Tuned(
         figures=figures,
         relations=relations,
         rule=rule_in_use,
-        judged=judged_in_use,
+        policy=policy_in_use,
         fitted=fitted_in_use,
         pairs=pairs,
         train=train,

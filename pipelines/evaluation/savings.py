@@ -63,8 +63,7 @@ def savings(
             continue
         train, drawn = held_out.sides(pairs, thresholds, answers.seed, answers.resamples)
         fitted = held_out.fit_all(pairs, train, drawn, thresholds.search, thresholds)
-        retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
-        policy = held_out.policy(pairs, retrieved, drawn, fitted)
+        policy = held_out.policy(pairs, train, drawn, fitted)
         answers_of_pairs = answers.take(np.searchsorted(ids, pairs.ids.astype(str)))
         row = {"method": method}
         rows.append(row | saved(spent(answers_of_pairs, method), policy, drawn))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.adaptive import held_out, refits
+from pipelines.adaptive import refits
 from pipelines.adaptive.refits import Column
 from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
@@ -132,7 +132,7 @@ def judge_deciders(
 
 def _held_out(tuned: Tuned) -> np.ndarray:
     """Which questions some split holds out, (questions,) bool."""
-    return np.isfinite(tuned.judged.retrieved)
+    return np.isfinite(tuned.policy.retrieved)
 
 
 def _policies(tuned: Tuned) -> dict[str, Choices]:
@@ -169,8 +169,7 @@ def _rows(
         asked.append(((name, "retrieved"), intervals.ratio, [calls > 0, each]))
         asked.append(((name, "calls"), intervals.ratio, [calls, each]))
 
-    policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
-    differences = refits.refitted_means(columns, {"": policy}, tuned.drawn)
+    differences = refits.refitted_means(columns, {"": tuned.policy}, tuned.drawn)
     means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
 
     figures = tuned.figures[search]

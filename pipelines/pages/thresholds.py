@@ -17,18 +17,12 @@ ORACLE = (
 )
 
 
-def saved_retrievals(row: Row) -> Interval:
-    """The share of retrievals that thresholds save against always retrieving, held out."""
-    retrieved = row["retrieved"]
-    return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
-
-
 def advice(row: Row) -> str:
     """The verdict on thresholds for a sentence, with the share of retrievals that they save; the
     other figures stand elsewhere.
     """
     words, _, _ = row["verdict"].partition(" (")
-    saved = alone(Percent(saved_retrievals(row)))
+    saved = alone(Percent(row["retrieved"].rest))
     return words.replace("clearly fewer retrievals", f"{saved} % fewer retrievals")
 
 

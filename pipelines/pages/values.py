@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines import catalogue
 from pipelines.adaptive.pairs import BELOW
-from pipelines.intervals import Interval, digits_beside_zero, fixed, plainly
+from pipelines.intervals import Interval, digits_beside_zero, plainly, with_bounds
 from pipelines.language import words
 from pipelines.language.relations import RELATIONS
 from pipelines.methods import Method
@@ -104,11 +104,7 @@ def _show_interval(figure: Interval, signed: bool, digits: int | None) -> str:
         digits = digits_of([figure])
     if signed:
         digits = digits_beside_zero(figure, digits)
-
-    value = fixed(figure.value, digits, signed)
-    low = fixed(figure.low, digits, signed)
-    high = fixed(figure.high, digits, signed)
-    return _with_minus(f"{value} [{low}, {high}]")
+    return with_bounds(figure, digits, signed=signed)
 
 
 def _show_float(value: float) -> str:
@@ -116,11 +112,7 @@ def _show_float(value: float) -> str:
         return NONE
     if math.isinf(value):
         return "∞"
-    return _with_minus(plainly(value, 3))
-
-
-def _with_minus(text: str) -> str:
-    return text.replace("-", "\N{MINUS SIGN}")
+    return plainly(value, 3)
 
 
 def alone(value: Interval | Percent, digits: int | None = None) -> str:

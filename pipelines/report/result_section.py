@@ -3,7 +3,7 @@
 from pipelines.methods import ENSEMBLES, Method
 from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.thresholds import advice, saved_retrievals
+from pipelines.pages.thresholds import advice
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
@@ -133,7 +133,7 @@ def _saved(shares: list[Row]) -> list[Row]:
     """The share of retrievals that adaptive retrieval saves, where it is the advice."""
     if len(shares) < 3 or not advice(shares[2]).startswith(POLICIES["adaptive"]):
         return []
-    retrieved = saved_retrievals(shares[2])
+    retrieved = shares[2]["retrieved"].rest
     return [{"policy": "retrievals saved", "retrieved": retrieved}]
 
 

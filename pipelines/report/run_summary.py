@@ -3,15 +3,18 @@
 import math
 from collections.abc import Sequence
 
+from pipelines.language.relations import name_of
 from pipelines.pages.section import SHOWN, Finding
 from pipelines.report import adaptive_metrics, replug_section
 from pipelines.report.effect_section import lead_method
 from pipelines.report.run_tables import Tables
 
+OF_RELATION = "relation."  # begins the name of a relation's count in a question set's metrics
+
 
 def headlines(tables: Tables, findings: Sequence[Finding]) -> dict[str, float]:
     """Name -> figure of the main language model, question set and corpus, as far as the run has
-    them.
+    them; without a language model, numbers of questions.
     """
     tested = [finding for finding in findings if not finding.lacking]
     shown = [finding for finding in findings if finding.verdict == SHOWN]
@@ -20,6 +23,8 @@ def headlines(tables: Tables, findings: Sequence[Finding]) -> dict[str, float]:
     figures |= _of_effects(tables)
     figures |= _of_thresholds(tables)
     figures |= _of_bits(tables)
+    if not tables.lm:
+        figures |= _of_questions(tables)
     return {name: figure for name, figure in figures.items() if math.isfinite(figure)}
 
 
@@ -76,4 +81,18 @@ def _of_bits(tables: Tables) -> dict[str, float]:
         best = saved.best
         figures["bits_per_byte_with_documents"] = best["bits_per_byte"].value
         figures["bits_saved_percent"] = best["saved"].value
+    return figures
+
+
+def _of_questions(tables: Tables) -> dict[str, float]:
+    """The number of questions of each set, and of each relation in it."""
+    figures = {}
+    for dataset in tables.settings.parts.question_sets:
+        counts = tables.metrics[dataset]
+        total = f"{dataset}_questions"
+        figures[total] = float(counts["questions"])
+        for name, count in counts.items():
+            if name.startswith(OF_RELATION):
+                relation = name_of(name.removeprefix(OF_RELATION))
+                figures[f"{total}_{relation.replace(' ', '_')}"] = float(count)
     return figures

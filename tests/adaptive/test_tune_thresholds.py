@@ -275,8 +275,8 @@ def test_adaptive_is_advised_if_better_or_cheaper(gain, better, retrieved, polic
     assert chosen == policy
     assert verdict.startswith(f"{rule.POLICY_NAMES[policy]}: ")
     assert why in verdict
-    low, high = (f"{bound:+.1f}" for bound in gain[1:])
-    assert f"{gain[0]:+.1f} points [{low}, {high}]" in verdict
+    value, low, high = (f"{bound:+.1f}".replace("-", "\N{MINUS SIGN}") for bound in gain)
+    assert f"{value} points [{low}, {high}]" in verdict
 
 
 def test_a_verdict_has_the_digits_that_its_claim_needs():
@@ -289,7 +289,7 @@ def test_a_verdict_has_the_digits_that_its_claim_needs():
     assert show(Percent(gain, signed=True)) == "+5.00 [+0.03, +9.90]"
     assert saves(Interval(0.03, 0.01, 0.04)) == "save 0.03 %"
     _, verdict = rule.choose_policy(Interval(0.0, -0.01, 0.01), "always", retrieved)
-    assert verdict.endswith("(0.0 points [-1.0, +1.0], 10.0 % fewer [0.2, 20.0])")
+    assert verdict.endswith("(0.0 points [\N{MINUS SIGN}1.0, +1.0], 10.0 % fewer [0.2, 20.0])")
 
 
 @pytest.mark.parametrize("points", [-2.0, 2.0])

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from report_tables import tables_of
 from small_results import PARTS, SETTINGS, settings
 
 from pipelines.pages.values import Percent, show
 from pipelines.report.result_lines import result_lines
 from pipelines.report.result_section import main_shares
+from pipelines.report.run_summary import headlines
 from pipelines.report.run_tables import Tables
 
 EVERYTHING = [Path("data")]
@@ -51,3 +53,17 @@ def test_a_project_where_nothing_ran_has_none(tmp_path, monkeypatch, parts):
     chosen = settings(["tiny"])
     chosen.parts = parts
     assert result_lines(EVERYTHING, chosen) == []
+
+
+def test_without_models_the_headlines_are_numbers_of_questions(data, tmp_path):
+    chosen = settings([], question_sets=["popqa", "nq"])
+    popqa = {"questions": 443, "relation.P19": 240, "relation.P57": 203, "split.test": 443}
+    tables = tables_of(tmp_path / "run", chosen, {"popqa": popqa, "nq": {"questions": 7}})
+    counts = {
+        "popqa_questions": 443.0,
+        "popqa_questions_place_of_birth": 240.0,
+        "popqa_questions_director": 203.0,
+        "nq_questions": 7.0,
+    }
+    assert headlines(tables, []) == {"findings_tested": 0.0, "findings_shown": 0.0} | counts
+    assert counts.keys().isdisjoint(headlines(Tables(data, SETTINGS), []))
