@@ -61,6 +61,8 @@ MONTH = "popularity.month"  # a param, as the next
 PART = "part"
 WHOLE = "refresh"  # the part that is everything
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
+# the files of git's that a run writes
+WRITTEN = ("dvc.lock", "params.yaml", "conf/accepted.yaml", "conf/baseline.csv")
 NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
 NOTE_CHARS = 5000  # that MLflow takes in a tag
 
@@ -237,7 +239,7 @@ class Run:
 def name_run(part: str = WHOLE, month: str | None = None, started: datetime | None = None) -> str:
     """A run's name: profile, month, commit, the part if it is not all, and when it started.
 
-    The month is by default that of params.yaml. The time is shown as this machine's clock has it.
+    The month is by default that of params.yaml. The time is shown in UTC.
     """
     try:
         values = params_file.read_values()
@@ -248,7 +250,7 @@ def name_run(part: str = WHOLE, month: str | None = None, started: datetime | No
     if part != WHOLE:
         words.append(part)
     if started:
-        words.append(f"{started.astimezone():%d %b %H:%M:%S}")
+        words.append(f"{started.astimezone(UTC):%d %b %H:%M:%S} UTC")
     return " ".join(str(word) for word in words if word) or "run"
 
 
@@ -391,7 +393,7 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def git_tags() -> dict[str, str]:
-    """The present commit, and whether files but dvc.lock differ from it.
+    """The present commit, and whether files but those that a run writes differ from it.
 
     {} outside of git, or where git is not installed.
     """
@@ -400,6 +402,8 @@ def git_tags() -> dict[str, str]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return {}
-    command = ["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"]
+    command = ["git", "diff", "--quiet", "HEAD", "--", "."]
+    for name in WRITTEN:
+        command.append(f":!{name}")
     differs = subprocess.run(command, capture_output=True).returncode != 0
     return {COMMIT: commit.stdout.strip(), DIRTY: "true" if differs else "false"}

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,10 @@ from quick_project import dvc_init, git
 from pipelines import QUIET
 from pipelines.params.param_types import Section
 from pipelines.work import stage
-from pipelines.work.run_log import FLOW, LANDED, RECORDS, Run, name_run, trouble
+from pipelines.work.run_log import DIRTY, FLOW, LANDED, RECORDS, Run, git_tags, name_run, trouble
 
 UNREACHABLE = "http://127.0.0.1:9"
-TIMED = re.compile(r"(.+) \d\d [A-Z][a-z]{2} \d\d:\d\d:\d\d")  # a run's name with its time
+TIMED = re.compile(r"(.+) \d\d [A-Z][a-z]{2} \d\d:\d\d:\d\d UTC")  # a run's name with its time
 
 
 class Seed(Section):
@@ -122,14 +122,29 @@ def test_a_run_is_called_by_what_is_known(project):
     git(project, "commit", "-qm", "empty", "--allow-empty")
     commit = git(project, "rev-parse", "HEAD")
     assert name_run() == f"sample 2021-10 {commit[:7]}"
-    names = {name_run(started=datetime(2026, 3, 5, hour, tzinfo=UTC)) for hour in (1, 2)}
-    assert len(names) == 2, "two runs of a day"
-    assert {TIMED.fullmatch(name)[1] for name in names} == {name_run()}
+    started = datetime.fromisoformat("2026-03-05T08:30:00+09:00")
+    assert name_run(started=started) == f"sample 2021-10 {commit[:7]} 04 Mar 23:30:00 UTC"
     Path("params.yaml").write_text("profile: mine\n")
     assert name_run() == f"mine {commit[:7]}"
     Path("params.yaml").unlink()
     shutil.rmtree(".git")
     assert name_run() == "run"
+
+
+def test_only_files_that_a_run_does_not_write_are_uncommitted_changes(project):
+    git(project, "init", "-q")
+    Path("conf").mkdir()
+    written = [Path("dvc.lock"), Path("params.yaml")]
+    written += [Path("conf/accepted.yaml"), Path("conf/baseline.csv")]
+    for path in written:
+        path.touch()
+    git(project, "add", "--all")
+    git(project, "commit", "-qm", "a project")
+    for path in written:
+        path.write_text("of a run")
+    assert git_tags()[DIRTY] == "false"
+    Path("stage.py").write_text("edited")
+    assert git_tags()[DIRTY] == "true"
 
 
 def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
