@@ -16,6 +16,9 @@ from flows import server, workspace
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
+WORKER = "flows.schedules"  # modules, as they stand in the command lines of processes
+RUN = "prefect.engine"
+STOP_SECONDS = 10  # that processes without a server have to end
 RUN_STOP_SECONDS = 60  # that a run may take to end in good order
 WORKER_STOP_SECONDS = RUN_STOP_SECONDS + 10
 INTERRUPTED = "the machine or `longtail schedule` ended during this run; the next run goes on"
@@ -33,15 +36,31 @@ def serve(home: Path, port: int) -> None:
             print(f"the schedules run already, see {page}")
             return
 
+        _end_earlier_worker()
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
             _deploy(home)
-            _report_interrupted_runs()
             print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it and what runs)")
+            with workspace.alone(waiting=print):
+                _report_interrupted_runs()
             with _worker(home) as worker:
                 print("waiting for their times", flush=True)
                 worker.wait()
         raise LongtailError(f"the worker ended, see {home / 'worker.log'}")
+
+
+def _end_earlier_worker() -> None:
+    """End what a killed schedule left at work: its runs would tell the new server why they ended.
+
+    They would do so after `_report_interrupted_runs`, as a second cause.
+    """
+    here = str(Path.cwd())
+    remaining = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = process.info["cmdline"] or []
+        if process.info["cwd"] == here and {WORKER, RUN}.intersection(words):
+            remaining.append(process.pid)
+    workspace.stop(remaining, patience=STOP_SECONDS)
 
 
 def _deploy(home: Path) -> None:
@@ -60,23 +79,25 @@ def _deploy(home: Path) -> None:
 
 
 def _report_interrupted_runs() -> None:
-    """Tell Prefect that runs crashed which ended with an earlier worker: it could not say so."""
+    """Tell Prefect that runs and parts of runs crashed which could not say so themselves.
+
+    None is at work, as this process holds the checkout.
+    """
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
+    from prefect.client.schemas.filters import FlowRunFilter
     from prefect.states import Crashed
 
     states = {"any_": ["PENDING", "RUNNING", "CANCELLING"]}
     at_work = FlowRunFilter.model_validate({"state": {"type": states}})
-    of_pool = WorkPoolFilter.model_validate({"name": {"any_": [POOL]}})
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=of_pool):
+        for run in client.read_flow_runs(flow_run_filter=at_work):
             client.set_flow_run_state(run.id, Crashed(message=INTERRUPTED), force=True)
 
 
 @contextmanager
 def _worker(home: Path) -> Iterator[subprocess.Popen]:
     """Yield the worker's process. At the end of the block it stops its run, then itself."""
-    process = workspace.start_module(["flows.schedules"], home / "worker.log")
+    process = workspace.start_module([WORKER], home / "worker.log")
     try:
         yield process
     finally:

@@ -153,6 +153,7 @@ def make(folder: Path, root: Path) -> Path:
 
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
+    shutil.copy(root / "conf/alerts.yaml", folder / "conf")
     params = yaml.safe_load(profiles.compose("sample", root))
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     (folder / "dvc.yaml").write_text(STAGES.replace("PYTHON", sys.executable))

@@ -75,7 +75,7 @@ YEAR = (
     Try(1, "whole"),
     Try(2, "whole"),
     Try(3, "late", "DumpsLate", alerts=1),
-    Try(3, "late", "DumpsLate"),  # the same message is not sent again
+    Try(3, "late", "DumpsLate", alerts=1),
     Try(3, "whole"),
     Try(4, "damaged", "Failed", alerts=1),
     Try(4, "whole"),

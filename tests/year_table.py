@@ -85,7 +85,7 @@ def rows(year: Year) -> list[Row]:
             state=state,
             landed=_landed(year, month) if has_landed else "",
             **measured,
-            alerts=_alerts(year, message, state) if attempt.alerts else 0,
+            alerts=sum(run in text for text in year.hook.texts),
             said=_said(year, message),
             outputs=_digest(outputs(year, f"data/{month}")) if has_landed else "",
         )
@@ -111,10 +111,6 @@ def _landed(year: Year, month: str) -> str:
     """The tags of the commit of a month."""
     tags = git(year.folder, "tag", "--points-at", f"data/{month}^{{commit}}").split()
     return ", ".join(tags)
-
-
-def _alerts(year: Year, message: str, state: str) -> int:
-    return sum(text.startswith(state) and message in text for text in year.hook.texts)
 
 
 def _said(year: Year, message: str) -> str:

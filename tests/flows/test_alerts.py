@@ -2,10 +2,13 @@
 that lands is none.
 """
 
+import json
 import os
+import re
 import signal
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import psutil
@@ -33,17 +36,33 @@ deployments:
     entrypoint: flows.refresh.refresh
     work_pool: {name: longtail}
   - name: gate
-    entrypoint: gated.py:gated
+    entrypoint: flows_of_test.py:gated
+    work_pool: {name: longtail}
+  - name: first
+    entrypoint: flows_of_test.py:first
+    work_pool: {name: longtail}
+  - name: months
+    entrypoint: flows_of_test.py:months
     work_pool: {name: longtail}
 """
-GATED = """
+FLOWS = """
 from prefect import flow
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 from flows import run_states
+from flows.refresh import refresh
 @flow
 def gated():
     return Failed(name=run_states.STOPPED, message='2026-09: "questions" fell by 20 %')
+@flow
+def first():
+    return Completed(name=run_states.UNCOMPARED, message="2026-09 has landed, compared with nothing")
+@flow
+def months():
+    refresh()
 """
+
+
+SET_UP = "a test alert was sent, and alerts go there from now on\n"
 
 
 @pytest.fixture
@@ -56,7 +75,7 @@ def hook() -> Iterator[Hook]:
 def scheduled(unserved, hook, wikimedia) -> Iterator[Schedules]:
     """`longtail schedule` after `longtail alerts`; page views are on no server."""
     schedules = Schedules(unserved, DEPLOYMENTS, services=QUIET)
-    (schedules.folder / "gated.py").write_text(GATED)
+    (schedules.folder / "flows_of_test.py").write_text(FLOWS)
     params = schedules.folder / "params.yaml"
     values = yaml.safe_load(params.read_text()) | {"contact": "someone@example.org"}
     month = values["popularity"]["month"]
@@ -68,10 +87,7 @@ def scheduled(unserved, hook, wikimedia) -> Iterator[Schedules]:
     for _ in range(2):
         done = schedules.project.real("alerts", "--to", hook.secret_address)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[:2] == [
-            "a test alert was sent",
-            "alerts go to webhook/longtail-alerts",
-        ]
+        assert done.stdout == SET_UP
     hook.texts.clear()
     yield schedules
     schedules.process.send_signal(signal.SIGINT)
@@ -114,16 +130,22 @@ class Runs:
         return until(ask).json()
 
 
-def test_alerts_are_set_up_tested_and_removed(project, hook):
-    def alerts(*words: str) -> list[str]:
-        done = project.longtail("alerts", *words)
-        assert SECRET not in done.stdout + done.stderr
-        return (done.stdout + done.stderr).splitlines()
+def change(schedules: Schedules, statement: str) -> list[tuple]:
+    """The rows that a statement gives in the database of the schedule's server."""
+    path = schedules.folder / ".longtail/prefect/prefect.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        return database.execute(statement).fetchall()
 
-    assert alerts() == ["no alerts are set up; `longtail alerts --to ADDRESS` does"]
+
+def test_alerts_are_set_up_tested_and_replaced(project, hook):
+    def alerts(to: str) -> str:
+        done = project.longtail("alerts", "--to", to)
+        assert SECRET not in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
     hook.faults = [Fault(404)]
-    refused = "error: the test alert was not accepted (status 404); nothing is changed"
-    assert alerts("--to", hook.secret_address) == [refused]
+    refused = "error: the test alert was not accepted (status 404); nothing is changed\n"
+    assert alerts(hook.secret_address) == refused
     assert project.prefect.ask("SELECT name FROM block_document") == []
 
     with project.here():
@@ -131,15 +153,23 @@ def test_alerts_are_set_up_tested_and_removed(project, hook):
             name="ops", url=hook.secret_address, json_data={"text": "{{subject}}: {{body}}"}
         ).save("ops")
     for to, block in (
-        (hook.secret_address, "webhook/longtail-alerts"),
-        ("custom-webhook/ops", "custom-webhook/ops"),
+        (hook.secret_address, "longtail-alerts"),
+        ("custom-webhook/ops", "ops"),
     ):
-        assert alerts("--to", to)[:2] == ["a test alert was sent", f"alerts go to {block}"]
+        assert alerts(to) == SET_UP
+        (actions,) = project.prefect.ask("SELECT actions FROM automation")[0]
+        (action,) = json.loads(actions)
+        found = f"SELECT name FROM block_document WHERE id = '{action['block_document_id']}'"
+        assert project.prefect.ask(found) == [(block,)]
     assert len(hook.texts) == 2
     assert project.prefect.ask("SELECT count(*) FROM automation") == [(1,)]
 
-    assert alerts("--remove")[0] == "alerts are removed"
-    assert project.prefect.ask("SELECT name FROM block_document") == [("ops",)]
+    file = project.folder / "conf/alerts.yaml"
+    file.write_text(file.read_text().replace("threshold: 1", "threshold: often"))
+    assert alerts("custom-webhook/ops").startswith(
+        "error: conf/alerts.yaml: trigger.event.threshold"
+    )
+    assert len(hook.texts) == 2
 
 
 @pytest.mark.parametrize(
@@ -157,52 +187,59 @@ def test_a_wrong_address_of_alerts_is_one_line(project, to, problem):
     assert SECRET not in done.stderr
 
 
-@pytest.mark.slow  # eight scheduled runs, each in a process of its own
+@pytest.mark.slow  # ten scheduled runs, each in a process of its own
 def test_each_run_that_needs_a_person_is_one_alert(scheduled, hook):
     folder = scheduled.folder
     runs = Runs(scheduled)
-    ids: dict[str, str] = {}  # state -> the run of its alert
+    alerts: list[tuple[str, str, str]] = []  # the state, the run and the message of each
 
     runs.run("refresh/all")
     (folder / "input.txt").write_text("fail a")
-    ids["Failed"] = runs.run("refresh/all")
+    hook.faults = [Fault(503)]
     runs.run("refresh/all")
+    until(lambda: not hook.faults)
+    failed = runs.run("refresh/all")
+    alerts.append(("Failed", failed, "a: input.txt: says fail, expected anything else; edit it"))
+    until(lambda: len(hook.texts) == 1)
 
     (folder / "input.txt").write_text("sleep a")
-    ids["Crashed"] = runs.begin("refresh/all")
+    killed = runs.begin("refresh/all")
     until((folder / "asleep").exists)
     waits = {"month": "last", "late_after": 0}
-    ids["Late"] = ids["DumpsLate"] = runs.begin("refresh/all", timedelta(hours=7), **waits)
+    waited = runs.begin("refresh/all", timedelta(hours=7), **waits)
+    wait = "and waits: look whether its worker is up, and whether another run is at work"
+    alerts.append(("Late", waited, wait))
     until(lambda: len(hook.texts) == 2)
     for pid in (folder / ".longtail/run.lock", folder / "asleep"):
         os.kill(int(pid.read_text()), signal.SIGKILL)
-    runs.wait_for(ids["Late"])
-    runs.run("refresh/all", **waits)
+    alerts.append(("Crashed", killed, "Process exited with status code: -9."))
+    runs.wait_for(waited)
+    for run in (waited, runs.run("refresh/all", **waits)):
+        alerts.append(("DumpsLate", run, "user.bz2: not there yet, expected by "))
     runs.run("refresh/all", month="last", late_after=10_000)
-    ids["StoppedByGate"] = runs.run("gated/gate")
-    until(lambda: hook.texts[-1].startswith("StoppedByGate"))
+    gated = runs.run("gated/gate")
+    alerts.append(("StoppedByGate", gated, '2026-09: "questions" fell by 20 %'))
+    first = runs.run("first/first")
+    alerts.append(("LandedUncompared", first, "2026-09 has landed, compared with nothing"))
+    until(lambda: len(hook.texts) >= len(alerts))
 
-    said = {
-        "Failed": "a: input.txt: says fail, expected anything else; edit it",
-        "Late": "and waits: look whether its worker is up, and whether another run is at work",
-        "Crashed": "Process exited with status code: -9.",
-        "DumpsLate": "user.bz2: not there yet, expected by ",
-        "StoppedByGate": '2026-09: "questions" fell by 20 %',
-    }
-    assert [text.split(":")[0] for text in hook.texts] == list(said)
-    for text, (state, message) in zip(hook.texts, said.items(), strict=True):
+    assert [text.split(":")[0] for text in hook.texts] == [state for state, _, _ in alerts]
+    for text, (state, run, message) in zip(hook.texts, alerts, strict=True):
         first_line, second_line, link = text.splitlines()
-        flow = "gated" if state == "StoppedByGate" else "refresh"
-        assert first_line.startswith(f"{state}: {flow} ")
+        assert re.match(f"{state}: (refresh|gated|first) ", first_line)
         assert message in second_line
-        assert link == f"http://127.0.0.1:{scheduled.port}/runs/flow-run/{ids[state]}"
+        assert link == f"http://127.0.0.1:{scheduled.port}/runs/flow-run/{run}"
 
     for path in folder.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
-    # the alert follows within 15 minutes: Prefect waits for the event before
-    (folder / "asleep").unlink()
-    interrupted = runs.begin("refresh/all")
+
+@pytest.mark.slow  # two starts of the schedule
+def test_a_run_that_ends_with_the_machine_is_one_alert(scheduled, hook):
+    folder = scheduled.folder
+    runs = Runs(scheduled)
+    (folder / "input.txt").write_text("sleep a")
+    interrupted = runs.begin("months/months")
     until((folder / "asleep").exists)
     process = psutil.Process(scheduled.process.pid)
     for running in (process, *process.children(recursive=True)):
@@ -210,5 +247,14 @@ def test_each_run_that_needs_a_person_is_one_alert(scheduled, hook):
             running.kill()
     scheduled.process.communicate()
     until(lambda: port_for(scheduled.port) == scheduled.port)
+    # Prefect holds back an alert of a run that began minutes ago
+    change(scheduled, "UPDATE flow_run_state SET timestamp = datetime(timestamp, '-1 hour')")
+
     scheduled.start()
-    assert runs.wait_for(interrupted)["message"].startswith("the machine or `longtail schedule`")
+    message = "the machine or `longtail schedule` ended during this run; the next run goes on"
+    assert runs.wait_for(interrupted)["message"] == message
+    assert change(scheduled, "SELECT name FROM flow_run WHERE state_type = 'RUNNING'") == []
+    until(lambda: hook.texts)
+    later = runs.run("gated/gate")
+    until(lambda: later in hook.texts[-1])
+    assert [text.splitlines()[1] for text in hook.texts[:-1]] == [message]
