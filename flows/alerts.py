@@ -4,23 +4,26 @@ An automation of Prefect's server sends them; conf/alerts.yaml declares it. A bl
 holds the address and its secrets. No process of Longtail takes part.
 """
 
+import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 from prefect.blocks.abstract import NotificationBlock, NotificationError
 from prefect.blocks.core import Block
-from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import get_client
+from prefect.events.actions import CallWebhook, SendNotification
 from prefect.events.schemas.automations import AutomationCore
 from prefect.types import SecretDict
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 
 from pipelines.check.entries import read_entries
 from pipelines.errors import LongtailError
 
 FILE = Path("conf/alerts.yaml")
 NAME = "longtail-alerts"  # of the block that is made for an address
+JSON = SecretDict({"Content-Type": "application/json"})
 TEST_SUBJECT = "Longtail: a test"
 TEST_MESSAGE = "a test: alerts of Longtail's scheduled runs arrive here"
 
@@ -31,17 +34,16 @@ def set_up(to: str) -> None:
     A test alert is sent first. Raises LongtailError if it is not accepted; nothing is changed then.
     """
     automation = _read_automation()
+    block: Webhook | NotificationBlock
     if "://" in to:
-        webhook = _webhook(to)
-        _send_test(webhook)
-        block_id = webhook.save(NAME, overwrite=True)
+        block = _webhook(to)
+        asyncio.run(_send_test(block))
+        block.save(NAME, overwrite=True)
     else:
         block = _load(to)
-        _send_test(block)
-        block_id = block._block_document_id
+        asyncio.run(_send_test(block))
 
-    for action in automation.actions:
-        action.block_document_id = block_id
+    _set_block(automation, block)
     with get_client(sync_client=True) as client:
         existing = client.read_automations_by_name(automation.name)
         if existing:
@@ -58,37 +60,50 @@ def _read_automation() -> AutomationCore:
     return automation
 
 
-def _webhook(address: str) -> CustomWebhookNotificationBlock:
-    """A webhook that is sent JSON, which Slack, Mattermost, Google Chat and others show."""
+def _set_block(automation: AutomationCore, block: Webhook | NotificationBlock) -> None:
+    """Have the automation call a saved block, by the action that such a block has in FILE."""
+    assert block._block_document_id is not None
+    kind = CallWebhook if isinstance(block, Webhook) else SendNotification
+    for action in automation.actions:
+        if isinstance(action, kind):
+            action.block_document_id = block._block_document_id
+            automation.actions = [action]
+            return
+    raise LongtailError(f"{FILE}: no action calls such a block; `git checkout {FILE}`")
+
+
+def _webhook(address: str) -> Webhook:
+    """A webhook that is sent JSON. Private addresses, such as a company's own, are allowed."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LongtailError("--to: expected an http or https address, or a block's TYPE/NAME")
-    return CustomWebhookNotificationBlock(
-        name=NAME,
-        url="{{address}}",
-        secrets=SecretDict({"address": address}),
-        json_data={"text": "{{body}}"},
-    )
+    return Webhook(url=SecretStr(address), headers=JSON, allow_private_urls=True)
 
 
-def _load(reference: str) -> NotificationBlock:
+def _load(reference: str) -> Webhook | NotificationBlock:
     """The block TYPE/NAME of Prefect's, which can send a message."""
+    import prefect.blocks.notifications  # noqa: F401  its blocks are known then
+
     try:
         block = Block.load(reference)
     except ValueError:
         problem = "no block of this TYPE/NAME, as slack-webhook/ops"
         advice = "`prefect block ls` lists blocks, and Prefect's page makes them"
         raise LongtailError(f"--to {reference}: {problem}; {advice}") from None
-    if not isinstance(block, NotificationBlock):
+    if not isinstance(block, Webhook | NotificationBlock):
         raise LongtailError(f"--to {reference}: this block sends no messages")
     return block
 
 
-def _send_test(block: NotificationBlock) -> None:
+async def _send_test(block: Webhook | NotificationBlock) -> None:
     """Send a test alert, as the server sends alerts. Errors name no address: it may be secret."""
     try:
-        with block.raise_on_failure():
-            block.notify(TEST_MESSAGE, TEST_SUBJECT)
+        if isinstance(block, Webhook):
+            response = await block.call({"text": TEST_MESSAGE})
+            response.raise_for_status()
+        else:
+            with block.raise_on_failure():
+                await block.notify(TEST_MESSAGE, TEST_SUBJECT)
         return
     except NotificationError as error:
         problem = error.log.strip()
