@@ -62,7 +62,7 @@ PART = "part"
 WHOLE = "refresh"  # the part that is everything
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
 # the files of git's that a run writes
-WRITTEN = ("dvc.lock", "params.yaml", "conf/accepted.yaml", "conf/baseline.csv")
+WRITTEN = ("dvc.lock", "params.yaml", "conf/accepted.yaml", "conf/baseline.yaml")
 NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
 NOTE_CHARS = 5000  # that MLflow takes in a tag
 

@@ -135,7 +135,7 @@ def test_only_files_that_a_run_does_not_write_are_uncommitted_changes(project):
     git(project, "init", "-q")
     Path("conf").mkdir()
     written = [Path("dvc.lock"), Path("params.yaml")]
-    written += [Path("conf/accepted.yaml"), Path("conf/baseline.csv")]
+    written += [Path("conf/accepted.yaml"), Path("conf/baseline.yaml")]
     for path in written:
         path.touch()
     git(project, "add", "--all")
