@@ -168,10 +168,13 @@ def push_outputs(names: list[str]) -> str | State:
     retries=RETRIES,
     retry_condition_fn=_can_help,
 )
-def push_commits(remote: str) -> str | State:
-    """Send the data branch and its tags to git's `remote`; returns a message, or a Failed state."""
+def push_commits(remote: str, commit: str) -> str | State:
+    """Send the data branch and the tags of a commit to git's `remote`.
+
+    Returns a message, or a Failed state.
+    """
     try:
-        return data_branch.push(Path.cwd(), remote)
+        return data_branch.push(Path.cwd(), remote, commit)
     except LongtailError as error:
         is_hopeless = HOPELESS.search(str(error))
         return Failed(name="Failed" if is_hopeless else UNREACHABLE, message=str(error))

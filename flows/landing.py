@@ -94,5 +94,5 @@ def describe_unmet(judged: Judgement) -> str:
         return "Every expectation holds."
     lines = ["Expectations that do not hold:", ""]
     lines += [f"- {safe_text.markdown(str(failure))}" for failure in judged.unmet]
-    lines += [f"- {safe_text.markdown(str(acceptance))}" for acceptance in judged.accepted]
+    lines += [f"- {safe_text.markdown(str(entry))}" for entry in judged.accepted]
     return "\n".join(lines)

@@ -1,12 +1,11 @@
 """The month of a scheduled rebuild: which one is due, and whether its dumps are there.
 
-The last month that landed is kept, so that months that were missed, or whose dumps were late, are
-rebuilt later.
+Git's tags say which months landed (flows/data_branch.py), so months that were missed, or whose
+dumps were late, are rebuilt later.
 """
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -22,9 +21,8 @@ from pipelines.params.params import Fetch
 from pipelines.sources import snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
-from pipelines.storage.atomic import SCRATCH, atomic, write_json
+from pipelines.storage.atomic import atomic
 
-LANDED = SCRATCH / "months.json"  # profile/flow -> the last month that landed
 PARAMS = Path("params.yaml")
 
 
@@ -74,16 +72,18 @@ def between(months: str) -> list[str]:
     return snapshots.months_until(last, count)
 
 
-def begin(month: str, make_up: int, late_after: int, flow: str, say: Callable[[str], None]) -> str:
-    """Set params.yaml to the month that a run of `flow` is for; returns the month.
+def begin(
+    month: str, landed: Sequence[str], make_up: int, late_after: int, say: Callable[[str], None]
+) -> str:
+    """Set params.yaml to the month that a run is for; returns the month.
 
-    `month` is YYYY-MM, `last` or `next`. Raises NothingDue where no month is due, AwaitsDumps where
-    its dumps are not there yet, DumpsLate more than `late_after` days after the month, and
-    LongtailError on a month that is not over, or whose dumps are gone; params.yaml then stays as it
-    was.
+    `month` is YYYY-MM, `last` or `next`, after the months that `landed`, in order. Raises
+    NothingDue where no month is due, AwaitsDumps where its dumps are not there yet, DumpsLate more
+    than `late_after` days after the month, and LongtailError on a month that is not over, or whose
+    dumps are gone; params.yaml then stays as it was.
     """
     if month == "next":
-        due = _due(flow, make_up)
+        due = _due(landed, make_up)
     elif month == "last":
         due = [_last()]
     else:
@@ -105,14 +105,6 @@ def begin(month: str, make_up: int, late_after: int, flow: str, say: Callable[[s
         say(set_month(candidate, PARAMS))
         return candidate
     raise AssertionError("the last month that is due is returned or raises")
-
-
-def keep_landed(month: str, flow: str) -> None:
-    """Keep that a run of `flow` with this month landed."""
-    landed = _read_landed()
-    key = _key(flow)
-    landed[key] = max(month, landed.get(key, ""))
-    write_json(LANDED, landed)
 
 
 def set_month(month: str, path: Path) -> str:
@@ -153,16 +145,16 @@ def _last() -> str:
     return f"{snapshots.today().replace(day=1) - timedelta(days=1):%Y-%m}"
 
 
-def _due(flow: str, make_up: int) -> list[str]:
+def _due(landed: Sequence[str], make_up: int) -> list[str]:
     """The months that have not landed, oldest first, of the last month and the `make_up` before it.
 
-    Before any month has landed, only the last one is due.
+    Before any month has landed, only the last one is due. Months before the first that landed are
+    never due.
     """
-    landed = _read_landed().get(_key(flow))
     if not landed:
         return [_last()]
     months = snapshots.months_until(_last(), 1 + make_up)
-    return [month for month in months if month > landed]
+    return [month for month in months if month > landed[0] and month not in landed]
 
 
 def _check(month: str) -> None:
@@ -204,15 +196,3 @@ def _check_dumps(month: str) -> None:
         client.session.hosts = hosts(fetch)
         snapshots.check_there(views, month, fetch.days_apart, client)
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)
-
-
-def _key(flow: str) -> str:
-    """The key of this profile's `flow` in LANDED."""
-    profile = params_file.load_params(PARAMS).profile
-    return f"{profile}/{flow}"
-
-
-def _read_landed() -> dict[str, str]:
-    if not LANDED.is_file():
-        return {}
-    return json.loads(LANDED.read_text(encoding="utf-8"))

@@ -1,8 +1,9 @@
 """The flow, in which each stage of DVC's graph is a task that has DVC reproduce the stage.
 
 DVC alone decides what is done again; the flow starts no DVC process for a stage that can't have
-changed. When all stages are up to date and the gate lets the results through, the run has landed:
-its results are released and pushed where that is asked for.
+changed. When all stages are up to date and the gate lets the results through, they are committed,
+released and pushed, as far as that is asked for. A run has landed when all of that is done. Each of
+these steps does nothing where it is done already, so the next run finishes what a kill left.
 """
 
 from collections.abc import Iterator
@@ -34,9 +35,11 @@ from flows.live import WORK
 from flows.months import Month
 from flows.parts import Part
 from flows.reproduction import Reproduction
+from pipelines.check import baseline
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, Section
+from pipelines.work import run_log
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 MAKE_UP = 2  # months
@@ -68,8 +71,8 @@ class Handover:
     release: bool = False  # make a release
     to: str | None = None  # publish the release there, at hub:OWNER/NAME
     push: bool = False  # send the outputs to DVC's default remote
-    commit: bool = False  # commit dvc.lock on the data branch, and tag a month that lands
-    git_remote: str | None = None  # send the data branch there, as origin
+    commit: bool = False  # commit the results on the data branch, and tag the commit
+    git_remote: str | None = None  # send the commit and its tags there, as to origin
 
 
 @flow(
@@ -96,11 +99,11 @@ def refresh(
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
     complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
     `late_after` days after the month, the state is DumpsLate. A range, YYYY-MM..YYYY-MM, is a run
-    of its own for each month, until one does not land. `anew` fetches the sources again. `release`
-    makes a release, published at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to
-    DVC's default remote. `commit` commits dvc.lock and params.yaml on the branch longtail/data, and
-    tags the commit of a month that lands. `git_remote` names git's remote to which this branch and
-    its tags are sent, such as origin.
+    of its own for each month, until one does not land. `anew` fetches the sources again. `commit`
+    commits the results on the branch longtail/data, which must be checked out, and tags the commit.
+    `push` sends the data to DVC's default remote. `release` makes a release, published at `to`
+    (hub:OWNER/NAME) if that is named. `git_remote` names git's remote to which the commit and its
+    tags are sent, such as origin.
     """
     handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
@@ -108,9 +111,11 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if month and months.is_range(month):
                 return _refresh_months(part, months.between(month), late_after, anew, handover)
+            if handover.commit:
+                _check_commits(handover)  # now, and not only after hours
             if month:
-                month = months.begin(month, make_up, late_after, part, log.info)
-            return _refresh(part, month, anew, handover)
+                month = _begin(month, make_up, late_after, part, handover)
+            return _refresh(part, anew, handover)
     except months.NothingDue as nothing:
         log.info(str(nothing))
         return Completed(message=str(nothing))
@@ -144,7 +149,7 @@ def _refresh_months(
             **asdict(handover),
             return_state=True,
         )
-        if state.name != "Completed":
+        if state.name not in ("Completed", run_states.UNCOMPARED):
             messages.append(str(state.message))
             left = listed[number + 1 :]
             if left:
@@ -154,51 +159,114 @@ def _refresh_months(
     return Completed(message="; ".join(messages))
 
 
-def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> State:
-    """Reproduce a part with params.yaml as it is, which is for `month` if that is named."""
-    if handover.commit:
-        data_branch.check_committed(Path.cwd())  # now, and not only after hours
+def _check_commits(handover: Handover) -> None:
+    """Raise LongtailError where a run could not be committed; else go on from git's remote."""
+    data_branch.check_ready(Path.cwd())
+    if handover.git_remote:
+        data_branch.bring(Path.cwd(), handover.git_remote)
+
+
+def _begin(month: str, make_up: int, late_after: int, part: Part, handover: Handover) -> str:
+    """Set params.yaml to the month that the run is for; returns it. Raises as months.begin does.
+
+    Where nothing is due, what a kill left of the last landing is finished first.
+    """
+    if month == "next" and not handover.commit:
+        raise LongtailError("month next: git says what has landed; it needs `commit: true`")
+    profile = params_file.load_settings(Settings).profile
+    landed = data_branch.landed_months(Path.cwd(), profile, part, handover.git_remote)
+    log = get_run_logger()
+    try:
+        return months.begin(month, landed, make_up, late_after, log.info)
+    except months.NothingDue:
+        _finish(data_branch.month_tag(profile, part, landed[-1]), handover)
+        raise
+
+
+def _refresh(part: Part, anew: bool, handover: Handover) -> State:
+    """Reproduce a part with params.yaml as it is, and hand over the results."""
     settings = params_file.load_settings(Settings)
     _label(part, settings)
     stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)
     stages = graph.part(stages, graph.PARTS[part])
 
     work = Reproduction(stages, changed, settings.compute, anew)
-    judged = _reproduce(part, work, settings)
-    handed_over = _hand_over(handover, part, month, stages)
+    tag = data_branch.month_tag(settings.profile, part, settings.popularity.month)
+    with _mlflow_run(part, tag) as run:
+        _reproduce(work, run)
+        judged = _judge(part, work, settings, run)
+        if handover.commit:
+            handed_over = _land(handover, tag, settings, stages, judged)
+            run.land(_names(tag))
+        else:
+            handed_over = _hand_over(handover, stages)
 
-    # It landed: the next run is compared with it. A failed release or push leads to another try,
-    # which is compared with the run before.
-    gate.keep_baseline(judged)
     message = [work.summary(), *map(str, judged.accepted), *handed_over]
-    if month:
-        months.keep_landed(month, part)
-        message.append(f"{month} has landed")
-    return Completed(message="; ".join(message))
+    if not handover.commit:
+        return Completed(message="; ".join(message))
+    name = "Completed"
+    if judged.uncompared:
+        name = run_states.UNCOMPARED
+        message.append(judged.describe_uncompared())
+    message.append(f"{settings.popularity.month} has landed")
+    return Completed(name=name, message="; ".join(message))
 
 
-def _hand_over(
-    handover: Handover, part: Part, month: str | None, stages: list[graph.Stage]
-) -> list[str]:
-    """Commit, release and push the results, as far as that is asked for; returns messages.
-
-    The tag of a month comes after the push, so that a remote has what a tag names.
-    """
+def _hand_over(handover: Handover, stages: list[graph.Stage]) -> list[str]:
+    """Push and release what no commit holds; returns messages."""
     messages = []
-    commit = None
-    if handover.commit:
-        commit = data_branch.record(Path.cwd())
-    if handover.release:
-        messages.append(_release(handover.to))
     if handover.push:
         messages.append(_push(stages))
-    if commit:
-        messages.append(_tag(commit, part, month))
-    if handover.git_remote:
-        messages.append(_push_commits(handover.git_remote))
-    elif commit and handover.push:
-        messages.append(data_branch.how_to_push(Path.cwd()))
+    if handover.release:
+        messages.append(releases.write_release().message)
     return messages
+
+
+def _land(
+    handover: Handover,
+    tag: str,
+    settings: Settings,
+    stages: list[graph.Stage],
+    judged: gate.Judgement,
+) -> list[str]:
+    """Commit the results, release and push them, and tag the commit; returns messages.
+
+    The tags come after the data are pushed, and go to git's remote all at once, so that a tag there
+    names data that are there.
+    """
+    root = Path.cwd()
+    baseline.write_baseline(judged.baseline)
+    commit = data_branch.commit(root, settings.profile, settings.popularity.month)
+    messages = []
+    if handover.push:
+        messages.append(_push(stages))
+    if handover.release:
+        messages.append(releases.write_release(landing=tag).message)
+    data_branch.tag_month(root, tag, commit, judged.accepted)
+    tags = ", ".join(data_branch.tags_of(root, commit))
+    messages.append(f"commit {commit[: data_branch.COMMIT_CHARS]}, {tags}")
+    if handover.git_remote:
+        messages.append(_push_commits(handover.git_remote, commit))
+    if handover.to:
+        messages += _publish(handover.to, tag)
+    return messages
+
+
+def _finish(tag: str, handover: Handover) -> None:
+    """Do what a kill left undone of a month that landed: it is sent to the Hub, and in MLflow."""
+    log = get_run_logger()
+    if handover.to:
+        for message in _publish(handover.to, tag):
+            log.info(message)
+    run_log.land_last(tag, _names(tag), log.warning)
+
+
+def _names(tag: str) -> dict[str, str]:
+    """How MLflow names a commit that landed: MLflow's tag -> its value."""
+    commit = data_branch.commit_of(Path.cwd(), tag)
+    assert commit, "the month has landed"
+    tags = data_branch.tags_of(Path.cwd(), commit)
+    return {"longtail.commit": commit, "longtail.tags": ", ".join(tags)}
 
 
 @flow(
@@ -237,14 +305,10 @@ def _label(part: Part, settings: Settings) -> None:
         client.update_flow_run(UUID(flow_run.id), name=name, tags=tags)
 
 
-def _reproduce(part: Part, work: Reproduction, settings: Settings) -> gate.Judgement:
-    """Reproduce the stages, and log them to MLflow; returns what the gate finds.
-
-    Raises LongtailError where a stage fails, and gate.Stopped where the gate does not let the
-    results through.
-    """
+def _reproduce(work: Reproduction, run: Run) -> None:
+    """Reproduce the stages, and log them to MLflow. Raises LongtailError where a stage fails."""
     live.begin(stage.name for stage in work.stages)
-    with _mlflow_run(part) as run, stopping_children():
+    with stopping_children():
         while not work.is_done:
             work.start_ready()
             stage = work.wait_for_one()
@@ -252,18 +316,21 @@ def _reproduce(part: Part, work: Reproduction, settings: Settings) -> gate.Judge
             if record:
                 stages = dvc_repo.stages_of_copy(Path.cwd())
                 run.log(stage.name, record, stages.get(stage.name, {}))
-        if work.failures:
-            raise LongtailError("; ".join(work.failures))
-        return _log_results(part, work, settings, run)
+    if work.failures:
+        raise LongtailError("; ".join(work.failures))
 
 
 @contextmanager
-def _mlflow_run(part: Part) -> Iterator[Run]:
-    """This flow's run in MLflow, which ends with the block, as failed if that raises an error."""
+def _mlflow_run(part: Part, tag: str) -> Iterator[Run]:
+    """This flow's run in MLflow, which ends with the block, as failed if that raises an error.
+
+    It is for the month that `tag` would name.
+    """
     log = get_run_logger()
     key = str(flow_run.id)
     name = name_run(part, started=flow_run.scheduled_start_time)
-    run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, name)
+    tags = {"prefect.flow_run_id": key, run_log.FOR: tag}
+    run = Run(f"prefect-{key}", tags, log.warning, name)
     state = "FAILED"
     locked = {}  # a run that fails or is stopped registers no retriever
     try:
@@ -275,43 +342,49 @@ def _mlflow_run(part: Part) -> Iterator[Run]:
             log.info(line)
 
 
-def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate.Judgement:
+def _judge(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate.Judgement:
     """Show in MLflow and Prefect what a run made; returns what the gate finds.
 
-    Raises gate.Stopped as `_reproduce` does.
+    Raises gate.Stopped where the gate does not let the results through.
     """
-    about = {
-        "profile": settings.profile,
-        MONTH: settings.popularity.month,
-        PART: part.value,
-        "lms": ",".join(settings.lms),
-        "parts.answered": ",".join(settings.parts.answered),
-    }
+    month = settings.popularity.month
     stages = work.stages
     description = landing.describe(
         landing.read_results(stages),
-        landing.tags(settings.profile, settings.popularity.month),
+        landing.tags(settings.profile, month),
         work.ran(),
         len(stages),
     )
     report = landing.find_report(stages)
-    judged = gate.examine(settings.popularity.month, stages)
+    judged = gate.examine(settings.profile, part, month, stages)
     unmet = landing.describe_unmet(judged)
     parts = [description, landing.link_report(report), unmet]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
 
     run.describe(f"{description}\n\n{unmet}")
-    gate.judge(settings.profile, part, judged)
-    run.land(about, landing.read_headlines(stages), report)
+    judged.say(get_run_logger().info)
+    judged.check()
+    about = {
+        "profile": settings.profile,
+        MONTH: month,
+        PART: part.value,
+        "lms": ",".join(settings.lms),
+        "parts.answered": ",".join(settings.parts.answered),
+    }
+    run.sum_up(about, landing.read_headlines(stages), report)
     return judged
 
 
-def _release(to: str | None) -> str:
-    """Run the release flow as a part of this one; returns its message."""
-    state = release(to=to, return_state=True)
-    if not state.is_completed():
-        raise LongtailError(f"release: {state.message}")
-    return f"release: {state.message}"
+def _publish(to: str, tag: str) -> list[str]:
+    """Send the release of the commit with a tag to `to`, unless it is there; returns messages."""
+    messages = []
+    for name in data_branch.tags_of(Path.cwd(), tag):
+        if name.startswith(releases.TAG):
+            version = name.removeprefix(releases.TAG)
+            lines = releases.publish(to, releases.OUT / version)
+            # the lines that begin with a space name single files
+            messages += [line for line in lines if not line.startswith(" ")]
+    return messages
 
 
 def _push(stages: list[graph.Stage]) -> str:
@@ -326,18 +399,9 @@ def _push(stages: list[graph.Stage]) -> str:
     return str(state.result())
 
 
-def _tag(commit: str, part: Part, month: str | None) -> str:
-    """Tag the commit of a month that lands; returns a message about the commit."""
-    message = f"commit {commit[: data_branch.COMMIT_CHARS]} has dvc.lock"
-    if month:
-        tag = data_branch.tag_month(Path.cwd(), month, part, commit)
-        message += f", tag {tag}"
-    return message
-
-
-def _push_commits(remote: str) -> str:
-    """Send the data branch and its tags to git's `remote`; returns a message."""
-    state = push_commits(remote, return_state=True)
+def _push_commits(remote: str, commit: str) -> str:
+    """Send the data branch and the commit's tags to git's `remote`; returns a message."""
+    state = push_commits(remote, commit, return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)
     return str(state.result())

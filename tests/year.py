@@ -6,7 +6,6 @@ then sees that a new run has begun, and sets the scene for it: so a year has the
 however busy the machine is.
 """
 
-import json
 import os
 import re
 import shlex
@@ -30,7 +29,7 @@ from scheduled import Schedules
 from webhook import Hook
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import profiles
+from flows import data_branch, profiles
 from pipelines import QUIET
 from pipelines.sources import snapshots
 from sample.make.growing_world import GrowingWorld
@@ -46,7 +45,8 @@ deployments:
     description: A release of each month
     entrypoint: flows.refresh.refresh
     parameters:
-      {month: next, make_up: 12, late_after: 40, anew: true, commit: true, release: true, push: true}
+      {month: next, make_up: 12, late_after: 40, anew: true, commit: true, release: true, push: true,
+       git_remote: origin}
     work_pool: {name: longtail}
     schedules:
       - interval: 5
@@ -72,7 +72,8 @@ class Try:
 
 
 YEAR = (
-    Try(1, "whole"),
+    Try(1, "whole", "LandedUncompared", alerts=1),
+    Try(2, "push rejected", "Failed", alerts=1),
     Try(2, "whole"),
     Try(3, "late", "DumpsLate", alerts=1),
     Try(3, "late", "DumpsLate", alerts=1),
@@ -105,6 +106,7 @@ IN_WORDS = {
     "thinned": "a third of Wikidata's entities are gone, for good",
     "accepted": "someone accepts that",
     "disk full": "the disk gets full",
+    "push rejected": "git's remote takes no push",
 }
 
 
@@ -168,13 +170,17 @@ class Year:
         self.folder = self.checkout.folder
         self.disk = Disk(self.folder / DISK)
         self._write_params(values)
-        landed = {"smoke/refresh": self.months[0]}
-        (self.folder / ".longtail").mkdir()
-        (self.folder / ".longtail/months.json").write_text(json.dumps(landed))
         self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT, services=QUIET)
         self.checkout.commit()
         git(self.folder, "config", "user.name", "someone")
         git(self.folder, "config", "user.email", "someone@example.org")
+        git(self.folder, "switch", "-q", "-c", data_branch.BRANCH)
+        git(self.folder, "tag", f"data/smoke/{self.months[0]}")
+        self.hub = folder / "hub"
+        git(folder, "init", "-q", "--bare", str(self.hub))
+        self.hook_of_hub = self.hub / "hooks/pre-receive"
+        git(self.folder, "remote", "add", "origin", str(self.hub))
+        git(self.folder, "push", "-q", "origin", data_branch.BRANCH, "--tags")
 
         for month in self.months[1:]:
             self.dumps.views(month, lambda _, month=month: self._knock(month))
@@ -287,6 +293,7 @@ class Year:
 
     def _set_scene(self, attempt: Try) -> None:
         self.disk.free()
+        self.hook_of_hub.unlink(missing_ok=True)
         scenes: dict[str, Callable[[int], None]] = {
             "whole": self._add,
             "late": lambda number: None,
@@ -298,6 +305,7 @@ class Year:
             "thinned": self._add_thinned,
             "accepted": self._accept,
             "disk full": self._fill_disk,
+            "push rejected": self._reject_push,
         }
         scenes[attempt.happens](attempt.month)
 
@@ -326,6 +334,12 @@ class Year:
         self._add(number)
         path = self._path_of_entities(number)
         self.dumps.server.pages[path] = self.dumps.server.pages[path][:-8] + b"damaged!"
+
+    def _reject_push(self, number: int) -> None:
+        """Git's remote is there, and takes no push until the next run."""
+        self._add(number)
+        self.hook_of_hub.write_text("#!/bin/sh\necho 'denied today' >&2\nexit 1\n")
+        self.hook_of_hub.chmod(0o755)
 
     def _add_halved(self, number: int) -> None:
         """Wikidata's dump is whole by its checksum, and has lost half of the entities."""

@@ -87,7 +87,7 @@ def rows(year: Year) -> list[Row]:
             **measured,
             alerts=sum(run in text for text in year.hook.texts),
             said=_said(year, message),
-            outputs=_digest(outputs(year, f"data/{month}")) if has_landed else "",
+            outputs=_digest(outputs(year, f"data/smoke/{month}")) if has_landed else "",
         )
         table.append(row)
     return table
@@ -109,7 +109,7 @@ def _digest(hashes: dict[str, str]) -> str:
 
 def _landed(year: Year, month: str) -> str:
     """The tags of the commit of a month."""
-    tags = git(year.folder, "tag", "--points-at", f"data/{month}^{{commit}}").split()
+    tags = git(year.folder, "tag", "--points-at", f"data/smoke/{month}^{{commit}}").split()
     return ", ".join(tags)
 
 
@@ -145,7 +145,7 @@ def play_twice(folder: Path) -> tuple[list[Row], list[str]]:
                 try:
                     year.play()
                     tables.append(rows(year))
-                    tags = [f"data/{month}" for month in year.months[1:]]
+                    tags = [f"data/smoke/{month}" for month in year.months[1:]]
                     hashes.append({tag: outputs(year, tag) for tag in tags})
                 finally:
                     year.close()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flows.graph import Reason, Stage
     from pipelines.explorer.run import Run
     from pipelines.explorer.slices import Slice
+    from pipelines.params.params import Params
 
 REASONS_SHOWN = 3  # of why a stage is not up to date
 QUESTIONS = "/questions"  # the path of the explorer's list of questions
@@ -44,7 +45,7 @@ def status(
     if verify:
         _verify_outputs(params.compute.threads, as_json)
     else:
-        _show_stages(everything, as_json)
+        _show_stages(params, everything, as_json)
 
 
 def _verify_outputs(threads: int, as_json: bool) -> None:
@@ -65,8 +66,9 @@ def _verify_outputs(threads: int, as_json: bool) -> None:
         terminal.show(f"{n_files:,} files are those of dvc.lock")
 
 
-def _show_stages(everything: bool, as_json: bool) -> None:
-    from flows import graph, workspace
+def _show_stages(params: Params, everything: bool, as_json: bool) -> None:
+    from flows import gate, graph, workspace
+    from flows.parts import Part
 
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     stale = graph.behind(stages, changed)
@@ -79,8 +81,14 @@ def _show_stages(everything: bool, as_json: bool) -> None:
             state, detail = _state_of_stage(stage, reasons, stale, run_at_work)
             rows.append({"stage": stage.name, "state": state, "detail": detail})
     n_fresh = len(stages) - len(stale)
+    stopped = None
+    if not stale:
+        judged = gate.examine(params.profile, Part.refresh, params.popularity.month, stages)
+        stopped = judged.describe_stop()
     if as_json:
-        print_json({"total": len(stages), "up_to_date": n_fresh, "stages": rows})
+        print_json(
+            {"total": len(stages), "up_to_date": n_fresh, "stopped": stopped, "stages": rows}
+        )
         return
 
     width = max((len(row["stage"]) for row in rows), default=0)
@@ -91,6 +99,8 @@ def _show_stages(everything: bool, as_json: bool) -> None:
     if stale:
         summary += terminal.as_called("; `longtail run` does the rest")
     terminal.show(summary)
+    if stopped:
+        terminal.show(terminal.as_called(stopped))
 
 
 def _state_of_stage(

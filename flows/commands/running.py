@@ -43,7 +43,8 @@ def run(
         bool, typer.Option("--push", help="Send the results to DVC's default remote.")
     ] = False,
     commit: Annotated[
-        bool, typer.Option("--commit", help="Commit dvc.lock on the branch longtail/data.")
+        bool,
+        typer.Option("--commit", help="Commit and tag the results, on longtail/data."),
     ] = False,
 ) -> None:
     """Bring everything up to date, and say the main results.
@@ -51,15 +52,14 @@ def run(
     Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
     counts only with --profile, which composes params.yaml anew.
     """
-    from flows import graph, months, profiles, surroundings, workspace
-    from pipelines.check import history  # takes long to import
+    from flows import gate, graph, months, profiles, surroundings, workspace
 
     if month:
         months.check_choice(month)
     if profile:
         profiles.write_profile(profile, PARAMS)
     # before DVC, whose own error on a bad param does not help
-    profile_at_work = params_file.load_params().profile
+    params = params_file.load_params()
     disks.check_disks()
     surroundings.check_git_index(Path.cwd())
 
@@ -67,9 +67,8 @@ def run(
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         n_changed = sum(stage.name in changed for stage in stages)
-        # what the gate stopped is judged again, as it may be accepted now
-        stopped = history.is_stopped(profile_at_work, part)
-        if not (n_changed or push or commit or month or stopped):
+        if not (n_changed or push or commit or month):
+            gate.examine(params.profile, part, params.popularity.month, stages).check()
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()

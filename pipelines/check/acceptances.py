@@ -1,5 +1,6 @@
-"""Expectations that do not hold in a month and were accepted, in conf/accepted.yaml."""
+"""Values that an expectation does not allow and that someone accepted, in conf/accepted.yaml."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,22 +8,38 @@ import yaml
 from pydantic import Field, TypeAdapter
 
 from pipelines.check.entries import read_entries
+from pipelines.check.judgement import Unmet
+from pipelines.intervals import plainly
 from pipelines.params.param_types import Month, Section
 from pipelines.storage.atomic import atomic
 
 FILE = Path("conf/accepted.yaml")
-HEAD = "# What `longtail accept` wrote: these expectations need not hold (docs/schedules.md).\n"
+HEAD = "# What `longtail accept` wrote: these values need not be as expected (docs/schedules.md).\n"
 
 
 class Acceptance(Section):
     """An entry of conf/accepted.yaml."""
 
     expectation: str  # its name in conf/expectations.yaml
+    file: str  # below data/
+    measure: str  # what was measured of it
     month: Month
+    value: float  # that is accepted; values nearer to the bound are, too
+    bound: float  # that the expectation has
     reason: Annotated[str, Field(min_length=1)]
+    who: str
 
     def __str__(self) -> str:
-        return f"{self.expectation}, accepted for {self.month}: {self.reason}"
+        accepted = f"{self.measure} of {self.file}: {plainly(self.value, 4)}"
+        return f"{self.expectation}: {accepted}, accepted by {self.who}: {self.reason}"
+
+    def lets_through(self, unmet: Unmet) -> bool:
+        """Whether this is an acceptance of such a value, or of one further from its bound."""
+        if unmet.key != (self.expectation, self.file, self.measure):
+            return False
+        if self.value < self.bound:
+            return unmet.value >= self.value
+        return unmet.value <= self.value
 
 
 ENTRIES = TypeAdapter(list[Acceptance])
@@ -33,13 +50,21 @@ def read_acceptances(path: Path = FILE) -> list[Acceptance]:
     return read_entries(path, ENTRIES) or []
 
 
-def accept(names: list[str], month: str, reason: str, path: Path = FILE) -> None:
-    """Write that expectations need not hold in the month. A new reason replaces an old one."""
+def accept(unmet: Sequence[Unmet], month: str, reason: str, who: str, path: Path = FILE) -> None:
+    """Write that these values are accepted in the month. A new acceptance replaces an old one."""
     acceptances = {}
     for acceptance in read_acceptances(path):
-        acceptances[acceptance.expectation, acceptance.month] = acceptance
-    for name in names:
-        acceptances[name, month] = Acceptance(expectation=name, month=month, reason=reason)
+        key = (acceptance.expectation, acceptance.file, acceptance.measure)
+        acceptances[key, acceptance.month] = acceptance
+    for failure in unmet:
+        acceptances[failure.key, month] = Acceptance(
+            **failure.key._asdict(),
+            month=month,
+            value=failure.value,
+            bound=failure.bound,
+            reason=reason,
+            who=who,
+        )
 
     entries = ENTRIES.dump_python(list(acceptances.values()))
     text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)

@@ -54,6 +54,7 @@ ADVICE = (
     "move that file away, and the next run begins another; or start the server of "
     "MLFLOW_TRACKING_URI"
 )
+FOR = "longtail.for"  # a parent run's tag: git's tag of its month, if it lands
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
@@ -183,22 +184,25 @@ class Run:
         with self._never_an_error():
             client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
 
-    def land(
+    def sum_up(
         self, params: Mapping[str, str], headlines: Mapping[str, float], report: Path | None
     ) -> None:
-        """Log on the parent run that it landed, with its headlines.
-
-        The folder `report` follows when the run ends.
-        """
+        """Log the headlines on the parent run. The folder `report` follows when the run ends."""
         self._report = report
         client = self._client
         if client is None:
             return
-        now = datetime.now(UTC)
-        milliseconds = int(now.timestamp() * 1000)
         with self._never_an_error():
+            milliseconds = int(time.time() * 1000)
             _log_values(client, self._parent, params, headlines, milliseconds)
-            client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+
+    def land(self, names: Mapping[str, str]) -> None:
+        """Tag the parent run: it landed, with these names in git (tag of MLflow -> value)."""
+        client = self._client
+        if client is None:
+            return
+        with self._never_an_error():
+            _tag_landed(client, self._parent, names)
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
         """End the parent run as FINISHED or FAILED.
@@ -234,6 +238,33 @@ class Run:
             if getattr(error, "error_code", None) not in REFUSED:
                 self._client = None
             self._say(f"{explained(error)}; the run goes on, and this is not logged")
+
+
+def land_last(month_tag: str, names: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Tag the last parent run that was for a month as landed, if a kill ended it before.
+
+    `month_tag` and `names` are as for FOR and Run.land. Where MLflow is away, `say` is told so.
+    """
+    try:
+        client = open_client()
+        runs = client.search_runs(
+            [_experiment_id(client)],
+            f"tags.`{FOR}` = '{month_tag}'",
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+        )
+        if runs and LANDED not in runs[0].data.tags:
+            _tag_landed(client, runs[0].info.run_id, names)
+            client.set_terminated(runs[0].info.run_id, "FINISHED")
+    except Exception as error:
+        say(explained(error))
+
+
+def _tag_landed(client, run: str, names: Mapping[str, str]) -> None:
+    now = datetime.now(UTC)
+    for name, value in names.items():
+        client.set_tag(run, name, value)
+    client.set_tag(run, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
 
 
 def name_run(part: str = WHOLE, month: str | None = None, started: datetime | None = None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.check import history
+from pipelines.check import baseline
 from pipelines.check.expectations import Expectation
 from pipelines.check.judgement import judge
 from pipelines.check.table_measures import measure_tables
@@ -29,7 +29,8 @@ EXPECTATIONS = {
 
 @pytest.fixture(autouse=True)
 def project(workplace):
-    """A folder without tables."""
+    """A folder without tables, where no run has landed."""
+    baseline.write_baseline({})
 
 
 def write(name: str, rows: list[dict]) -> None:
@@ -37,13 +38,20 @@ def write(name: str, rows: list[dict]) -> None:
     write_parquet(pa.Table.from_pylist(rows), DATA / name / "t.parquet")
 
 
-def look(profile: str = "sample", lands: bool = True, accepted: tuple[str, ...] = ()) -> list[str]:
-    """What does not hold; the run lands all the same, unless it does not."""
+def look(params: str = "same", lands: bool = True, accepted: tuple[str, ...] = ()) -> list[str]:
+    """What does not hold; the run lands all the same, unless it does not.
+
+    `params` are those that all tables depend on.
+    """
     measures = measure_tables(EXPECTATIONS, DATA, memory_gb=1)
-    unmet = [str(failure) for failure in judge(EXPECTATIONS, profile, measures)]
+    of_files = dict.fromkeys(measures["file"].to_pylist(), params)
+    earlier = baseline.read_baseline(baseline.FILE.read_text(), of_files)
+    unmet = judge(EXPECTATIONS, earlier, measures)
     if lands:
-        history.keep_measures(profile, measures, accepted)
-    return unmet
+        renewed = {failure.key for failure in unmet if failure.key.expectation in accepted}
+        landed = baseline.next_baseline(earlier, measures, of_files, renewed)
+        baseline.write_baseline(landed)
+    return [str(failure) for failure in unmet]
 
 
 def rows(count: int) -> None:
@@ -124,19 +132,10 @@ def test_a_figure_is_worse_only_if_it_is_clearly_so():
     assert look() == []
 
 
-def test_a_run_of_a_part_keeps_the_other_tables():
+def test_only_runs_with_the_same_params_are_compared():
     rows(1000)
-    for value in (0.8, 0.9):
-        right(value, wide=0.01)
-        assert look() == []
-    (DATA / "right/t.parquet").unlink()
-    rows(1300)
+    assert look() == []
+    rows(500)
+    assert look("other", lands=False) == []
     (line,) = look()
-    assert line.endswith("now 1,300 (+30.0%), expected at most the share 0.25 more")
-    assert look("another profile") == []
-    right(0.85, wide=0.01)
-    of_reference, of_last = look()
-    assert of_reference.startswith("rows: rows of rows/t.parquet: 1,000 in the reference")
-    assert of_last.startswith(
-        "right: right for tiny of right/t.parquet: 0.9 [0.89, 0.91] in the last"
-    )
+    assert line.startswith("rows: rows of rows/t.parquet: 1,000 in the last landed run, now 500")

@@ -1,6 +1,5 @@
 """Which month a scheduled run is for: the next that has not landed, once its dumps are there."""
 
-import json
 import logging
 import re
 from datetime import date
@@ -13,9 +12,8 @@ from prefect.states import Completed, State
 from prefect.utilities.callables import parameter_schema
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import gate, months, profiles, refresh
+from flows import months, profiles, refresh
 from flows.parts import Part
-from pipelines.check.table_measures import MEASURES
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 
@@ -45,54 +43,39 @@ def add(dumps: Dumps, month: str, whole: bool = True) -> None:
     dumps.views(month, b"views")
 
 
-def begin(month: str = "next", make_up: int = 2, late_after: int = 8) -> str:
-    return months.begin(month, make_up, late_after, "refresh", [].append)
+def begin(*landed: str, month: str = "next", make_up: int = 2, late_after: int = 8) -> str:
+    return months.begin(month, landed, make_up, late_after, [].append)
 
 
-def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
-    """A flow sets the month that is due, and has it landed at its end."""
+def test_before_any_has_landed_the_last_month_is_due(dumps):
     add(dumps, "2026-09")
     assert begin() == "2026-09"
     assert yaml.safe_load(Path("params.yaml").read_text())["popularity"]["month"] == "2026-09"
-    monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
-    monkeypatch.setattr(refresh.graph, "read_with_cache", lambda root, say: ([], {}))
-    monkeypatch.setattr(refresh.graph, "part", lambda stages, part: stages)
-    judged = gate.Judgement(
-        runs="smoke", measures=MEASURES.schema.empty_table(), unmet=[], accepted=[]
-    )
-    monkeypatch.setattr(refresh, "_reproduce", lambda *_: judged)
-    labelled: list[str] = []
-    label = lambda part, settings: labelled.append(settings.popularity.month)  # noqa: E731
-    monkeypatch.setattr(refresh, "_label", label)
-    for said in ("0 unchanged; 2026-09 has landed", "nothing is due: 2026-09 has landed"):
-        assert refresh.refresh.fn(month="next").message.endswith(said)
-    assert labelled == ["2026-09"]
+    with pytest.raises(months.NothingDue, match="nothing is due: 2026-09 has landed"):
+        begin("2026-09")
 
 
 def test_missed_months_come_one_after_the_other(dumps):
-    months.keep_landed("2026-07", "refresh")
     for month in ("2026-08", "2026-09"):
         add(dumps, month)
     for make_up, month in ((0, "2026-09"), (1, "2026-08"), (9, "2026-08")):
-        assert begin(make_up=make_up) == month
-    for month in ("2026-08", "2026-09"):
-        assert begin() == begin() == month, "a run that failed is begun again"
-        months.keep_landed(month, "refresh")
+        assert begin("2026-07", make_up=make_up) == month
+    assert begin("2026-07", "2026-08") == "2026-09"
+    assert begin("2026-07", "2026-09") == "2026-08", "the month after it has landed before it"
 
 
 def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
-    months.keep_landed("2026-08", "refresh")
     before = Path("params.yaml").read_text()
     with pytest.raises(
         months.AwaitsDumps, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"
     ):
-        begin()
+        begin("2026-08")
     add(dumps, "2026-09", whole=False)
     with pytest.raises(
         months.AwaitsDumps,
         match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet",
     ):
-        begin()
+        begin("2026-08")
     assert Path("params.yaml").read_text() == before
 
 
@@ -109,30 +92,26 @@ def test_a_month_without_dumps_after_some_days_is_late(dumps):
 
 
 def test_a_missed_month_without_dumps_is_left_out(dumps):
-    months.keep_landed("2026-05", "refresh")
     for base in ("/wikidatawiki/entities", "/enwiki"):
         dumps.drop(base, "20260720")
     add(dumps, "2026-08")
     said: list[str] = []
-    assert months.begin("next", 3, 8, "refresh", said.append) == "2026-08"
+    assert months.begin("next", ["2026-05"], 3, 8, said.append) == "2026-08"
     assert [line.split(":")[0] for line in said[:2]] == [
         f"{m} can't be made up for" for m in ("2026-06", "2026-07")
     ]
 
 
-def test_a_month_lands_for_a_profile_and_a_flow(dumps):
-    months.keep_landed("2026-09", "popqa")
+def test_a_month_that_is_named_needs_its_dumps(dumps):
     add(dumps, "2026-09")
-    assert begin() == begin("last") == "2026-09"
-    months.keep_landed("2026-08", "popqa")  # by hand, later
-    assert json.loads(months.LANDED.read_text()) == {"smoke/popqa": "2026-09"}
+    assert begin(month="last") == "2026-09"
     before = Path("params.yaml").read_text()
     for month, said in (
         ("2026-08", r"pageviews-202608-user\.bz2: not on the server"),
         ("2026-10", "month 2026-10: expected YYYY-MM up to 2026-09, last or next"),
     ):
         with pytest.raises(LongtailError, match=said):
-            begin(month)
+            begin(month=month)
     assert Path("params.yaml").read_text() == before
 
 

@@ -12,6 +12,7 @@ from dvc.repo import Repo
 from quick_project import dvc_init, git
 
 from flows import data_branch, profiles
+from flows.parts import Part
 
 DVC_YAML = """
 stages:
@@ -43,6 +44,7 @@ def project(root, tmp_path, monkeypatch) -> Path:
     (folder / "params.yaml").write_text(params)
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "a project")
+    git(folder, "switch", "-q", "-c", data_branch.BRANCH)
 
     monkeypatch.chdir(folder)
     for month in RUNS:
@@ -51,8 +53,9 @@ def project(root, tmp_path, monkeypatch) -> Path:
             repo.reproduce()
             repo.push(run_cache=True)
         if month in LANDED:
-            commit = data_branch.record(folder)
-            data_branch.tag_month(folder, month, "refresh", commit)
+            commit = data_branch.commit(folder, "monthly", month)
+            tag = data_branch.month_tag("monthly", Part.refresh, month)
+            data_branch.tag_month(folder, tag, commit, [])
         if month == "2025-02":
             data_branch.tag_release(folder, "1.0.0", commit)
     git(tmp_path, "clone", "-q", "--bare", "project", "origin.git")
@@ -80,7 +83,7 @@ def test_what_no_kept_commit_needs_goes(root, project):
             words[2] = "dvc"
         subprocess.run(words, check=True)
 
-    assert "data/2025-01" not in git(project, "ls-remote", "--tags", "origin")
+    assert "data/monthly/2025-01" not in git(project, "ls-remote", "--tags", "origin")
     with Repo(".") as repo:
         assert not repo.status()
     remote = project.parent / "remote"
@@ -90,11 +93,11 @@ def test_what_no_kept_commit_needs_goes(root, project):
 
     clone = project.parent / "clone"
     git(project.parent, "clone", "-q", "project", "clone")
-    for tag, month in (("data/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
+    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
         git(clone, "checkout", "-q", tag)
         with Repo(str(clone)) as repo:
             repo.pull()
         assert (clone / "data/a/month").read_text().strip() == month
     remote.rename(project.parent / "away")
-    for tag, month in (("data/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
+    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
         assert read_month(project, tag) == month

@@ -18,7 +18,8 @@ from prefect.states import State
 from quick_project import LAST, git
 from waiting import PATIENCE, until
 
-from flows import dvc_repo, dvc_tasks, graph, live, months, refresh, server
+from flows import data_branch, dvc_repo, dvc_tasks, graph, live, months, refresh, server
+from flows.parts import Part
 from pipelines.params import params_file
 from pipelines.work.run_log import LANDED, RECORDS
 
@@ -83,10 +84,13 @@ def test_a_run_for_the_next_month_is_called_so(project):
 
 
 def test_months_of_a_range_land_one_after_the_other(ran):
-    said = ran.longtail("run", "--month", "2021-08..2021-09").stdout
+    git(ran.folder, "switch", "-q", "-c", data_branch.BRANCH)
+    said = ran.longtail("run", "--month", "2021-08..2021-09", "--commit").stdout
     for month in ("2021-08", "2021-09"):
-        assert f"{month}: 0 ran, 0 restored from the cache, 4 unchanged; {month} has landed" in said
-    assert json.loads((ran.folder / months.LANDED).read_text()) == {"sample/refresh": "2021-09"}
+        assert f"{month}: 0 ran, 0 restored from the cache, 4 unchanged; commit " in said
+        assert f"data/sample/{month}; {month} has landed" in said
+    landed = data_branch.landed_months(ran.folder, "sample", Part.refresh)
+    assert landed == ["2021-08", "2021-09"]
     months_of_runs = ran.prefect.ask("SELECT tags FROM flow_run ORDER BY start_time DESC LIMIT 2")
     assert ["month: 2021-09" in tags for (tags,) in months_of_runs] == [True, False]
 
@@ -116,7 +120,7 @@ def test_only_what_changed_runs(ran):
     assert (begun(ran), logs(ran)) == ({}, ["a", "c"])
     assert (ran.folder / "data/c").read_text() == "c"
     assert "up to date" in ran.dvc("status").stdout
-    _landed_runs_are_in_mlflow_with_their_part_and_month(ran)
+    _runs_are_in_mlflow_with_their_part_and_month(ran)
 
 
 def test_a_copied_project_works_in_itself(ran, first):
@@ -177,7 +181,7 @@ def test_answers_that_a_server_refused_are_asked_again(ran):
     assert ran.longtail("run").stdout == "all 4 stages are up to date\n"
 
 
-def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
+def _runs_are_in_mlflow_with_their_part_and_month(ran):
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
     names = [parent.info.run_name for parent in parents]
@@ -186,7 +190,7 @@ def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
     assert all(each.startswith(name) for each in names)
     assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(names[-1],)]
     for parent in parents:
-        assert LANDED in parent.data.tags
+        assert LANDED not in parent.data.tags, "no commit holds its results"
         assert parent.data.params["part"] == "refresh"
         assert parent.data.params["popularity.month"] == "2021-10"
 

@@ -10,8 +10,10 @@ from prefect.client.schemas.objects import StateType
 from prefect.states import State
 from quick_project import Project, Untracked, git
 
-from flows import data_branch, months
-from pipelines.check import history
+from flows import data_branch
+from flows.parts import Part
+
+TAG = "data/sample/corpus/2021-10"
 
 
 @pytest.fixture
@@ -23,6 +25,7 @@ def remote(ran, tmp_path) -> Path:
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))
     assert ran.dvc("remote", "add", "--default", "here", str(tmp_path / "remote")).returncode == 0
     git(ran.folder, "commit", "-qam", "a remote")
+    git(ran.folder, "switch", "-q", "-c", data_branch.BRANCH)
     for log in (ran.folder / ".longtail/logs").iterdir():
         log.unlink()
     return tmp_path / "remote"
@@ -34,17 +37,17 @@ def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
     done = ran.longtail("run", "corpus", "--push", "--commit", "--month", "2021-10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 ran, 2 restored from the cache, 1 unchanged; pushed: " in done.stdout
-    assert re.search(r"commit \w{7} has dvc.lock, tag data/2021-10; git has no remote", done.stdout)
+    assert re.search(rf"commit \w{{7}}, {TAG}; 2021-10 has landed", done.stdout)
     logged = [path.name for path in (ran.folder / ".longtail/logs").iterdir()]
     assert sorted(logged) == ["chunk@1.log", "chunk@2.log", "push.log"]
-    git(ran.folder, "clone", "-q", ".", str(tmp_path / "clone"))
+    git(ran.folder, "clone", "-q", "--branch", "master", ".", str(tmp_path / "clone"))
     made = Project(tmp_path / "clone", ran.root)
     assert not (made.folder / "dvc.lock").exists()
-    assert made.dvc("get", ".", "data/b1", "--rev", "data/2021-10").returncode == 0
+    assert made.dvc("get", ".", "data/b1", "--rev", TAG).returncode == 0
     assert (made.folder / "b1").read_text() == "b1"
     (made.folder / "b1").unlink()
 
-    git(made.folder, "checkout", "-q", "data/2021-10")
+    git(made.folder, "checkout", "-q", TAG)
     assert made.dvc("pull").returncode == 0
     assert made.dvc("status").stdout == "Data and pipelines are up to date.\n"
     assert (made.folder / "data/c").read_text() == "c"
@@ -62,23 +65,25 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
     hub = tmp_path / "hub"
     git(ran.folder, "init", "-q", "--bare", str(hub))
     git(ran.folder, "remote", "add", "origin", str(hub))
-    landed = ran.folder / months.LANDED
-
-    state = land(ran, "nowhere")
-    assert (state.type, state.name) == (StateType.FAILED, "Failed")
-    assert re.match(
-        "2021-10: git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
-        state.message,
-    )
-    assert not landed.exists(), "another try is due"
-    commit = git(ran.folder, "rev-parse", data_branch.REF)
+    hook = hub / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho denied by the hub >&2\nexit 1\n")
+    hook.chmod(0o755)
 
     state = land(ran, "origin")
-    assert state.is_completed()
+    assert (state.type, state.name) == (StateType.FAILED, "Failed")
+    assert re.match("2021-10: git push origin: .*denied by the hub.*; nothing was sent", state.message)
+    assert git(hub, "for-each-ref") == ""
+    landed = data_branch.landed_months(ran.folder, "sample", Part.corpus, "origin")
+    assert landed == [], "another try is due"
+    commit = git(ran.folder, "rev-parse", "HEAD")
+
+    hook.unlink()
+    state = land(ran, "origin")
+    assert (state.type, state.name) == (StateType.COMPLETED, "Completed")
     assert state.message.endswith(
         "longtail/data and its tags are at git's origin; 2021-10 has landed"
     )
-    assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
+    assert git(hub, "rev-parse", f"{TAG}^{{}}", data_branch.BRANCH).split() == [commit, commit]
 
     (ran.folder / "work.py").write_text("")
     assert land(ran, "origin").message.startswith("2021-10: work.py: not as in git's")
@@ -98,9 +103,7 @@ def land(project: Project, git_remote: str) -> State:
 def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
-    landed = ran.folder / history.LANDED
-    shutil.rmtree(landed)
-    done = ran.longtail("run", "corpus", "--push")
+    done = ran.longtail("run", "corpus", "--push", "--commit")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert re.match("error: push: failed to transfer.*Not a directory", last)
@@ -110,6 +113,4 @@ def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
         line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line
     ]
     assert len(tried) == len(set(tried)) > 1
-    assert not list((landed / "sample").glob(f"*/{history.LAST}")), (
-        "another try compares with the run before"
-    )
+    assert git(ran.folder, "tag") == "", "it has not landed"

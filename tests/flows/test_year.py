@@ -57,7 +57,7 @@ def files_of(year: Year, revision: str, store: Path) -> set[Path]:
 
 
 def test_a_year_lands_month_by_month(year, tmp_path):
-    head = git(year.folder, "rev-parse", "HEAD")
+    first = git(year.folder, "rev-parse", "HEAD")
     year.play()  # looks at the states that the runs end in
     months = year.months[1:]
 
@@ -68,11 +68,12 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     assert [row.alerts for row in table] == [attempt.alerts for attempt in TRIES]
     assert len(year.hook.texts) == sum(row.alerts for row in table), year.hook.texts
 
-    assert git(year.folder, "rev-parse", "HEAD") == head, "the user's branch stays"
-    assert git(year.folder, "tag", "--list", "data/*").split() == [f"data/{m}" for m in months]
-    tagged = [git(year.folder, "rev-parse", f"data/{month}^{{commit}}") for month in months]
-    branch = git(year.folder, "rev-list", "--first-parent", "--reverse", "longtail/data").split()
-    assert [commit for commit in branch if commit != head] == tagged
+    names = [f"data/smoke/{month}" for month in year.months]
+    assert git(year.folder, "tag", "--list", "data/*").split() == names
+    assert git(year.hub, "tag", "--list", "data/*").split() == names
+    tagged = [git(year.hub, "rev-parse", f"{name}^{{commit}}") for name in names[1:]]
+    branch = git(year.hub, "rev-list", "--reverse", "longtail/data").split()
+    assert branch[branch.index(first) + 1 :] == tagged
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(year.folder), str(clone))
@@ -89,11 +90,11 @@ def test_a_year_lands_month_by_month(year, tmp_path):
         assert (dates["wikidata"], dates["wikipedia"]) == (f"{month}-25", f"{month}-20")
         assert set(read_questions(release, "month")) == {month}
         n_questions.append(len(read_questions(release, "question_id")))
-        if REASON in git(year.folder, "cat-file", "tag", f"data/{month}"):
+        if REASON in git(year.folder, "cat-file", "tag", f"data/smoke/{month}"):
             with_reason.append(month)
     assert len(list((year.folder / "release").iterdir())) == len(months)
-    assert get(clone, f"data/{months[2]}", tmp_path / "third") == months[2]
-    assert get(clone, f"data/{months[-1]}", tmp_path / "last") == months[-1]
+    assert get(clone, f"data/smoke/{months[2]}", tmp_path / "third") == months[2]
+    assert get(clone, f"data/smoke/{months[-1]}", tmp_path / "last") == months[-1]
 
     # each month has more questions than the one before, but where someone accepted fewer
     fewer = []
@@ -103,8 +104,8 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     accepted = [year.months[attempt.month] for attempt in TRIES if attempt.happens == "accepted"]
     assert fewer == with_reason == accepted
 
-    tags = [f"data/{month}" for month in months[-2:]]
-    git(year.folder, "tag", "--delete", *(f"data/{month}" for month in months[:-2]))
+    tags = [f"data/smoke/{month}" for month in months[-2:]]
+    git(year.folder, "tag", "--delete", *(f"data/smoke/{month}" for month in months[:-2]))
     kept = ["--workspace", "--all-branches", "--all-tags", "--all-experiments"]
     removed = subprocess.run(
         [sys.executable, "-m", "dvc", "gc", *kept, "--cloud", "--force"],
