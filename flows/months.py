@@ -27,8 +27,7 @@ PARAMS = Path("params.yaml")
 
 
 MONTH = r"20\d\d-(0[1-9]|1[0-2])"
-RANGE = rf"{MONTH}\.\.{MONTH}"
-CHOICE = f"^(last|next|{MONTH}|{RANGE})$"
+CHOICE = f"^(last|next|{MONTH})$"
 Month = Annotated[str, Field(pattern=CHOICE)]  # what a run can be for
 
 
@@ -51,25 +50,7 @@ class DumpsLate(AwaitsDumps):
 def check_choice(month: str) -> None:
     """Raise LongtailError where `month` is nothing that a run can be for."""
     if not re.match(CHOICE, month):
-        raise LongtailError(f"month {month}: expected YYYY-MM, YYYY-MM..YYYY-MM, `last` or `next`")
-
-
-def is_range(month: str) -> bool:
-    """Whether `month` stands for several: YYYY-MM..YYYY-MM."""
-    return re.fullmatch(RANGE, month) is not None
-
-
-def between(months: str) -> list[str]:
-    """The months of a range, the first and the last included.
-
-    Raises LongtailError where the last is before the first.
-    """
-    first, last = months.split("..")
-    if last < first:
-        raise LongtailError(f"month {months}: {last} is before {first}")
-    years = int(last[:4]) - int(first[:4])
-    count = 12 * years + int(last[5:]) - int(first[5:]) + 1
-    return snapshots.months_until(last, count)
+        raise LongtailError(f"month {month}: expected YYYY-MM, `last` or `next`")
 
 
 def begin(

@@ -8,7 +8,7 @@ these steps does nothing where it is done already, so the next run finishes what
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -98,8 +98,7 @@ def refresh(
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
     complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
-    `late_after` days after the month, the state is DumpsLate. A range, YYYY-MM..YYYY-MM, is a run
-    of its own for each month, until one does not land. `anew` fetches the sources again. `commit`
+    `late_after` days after the month, the state is DumpsLate. `anew` fetches the sources again. `commit`
     commits the results on the branch longtail/data, which must be checked out, and tags the commit.
     `push` sends the data to DVC's default remote. `release` makes a release, published at `to`
     (hub:OWNER/NAME) if that is named. `git_remote` names git's remote to which the commit and its
@@ -109,8 +108,6 @@ def refresh(
     log = get_run_logger()
     try:
         with workspace.alone(waiting=log.info):
-            if month and months.is_range(month):
-                return _refresh_months(part, months.between(month), late_after, anew, handover)
             if handover.commit:
                 _check_commits(handover)  # now, and not only after hours
             if month:
@@ -133,30 +130,6 @@ def _failed(month: str | None, message: str, name: str = "Failed") -> State:
     if month and month not in message:
         message = f"{month}: {message}"
     return Failed(name=name, message=message)
-
-
-def _refresh_months(
-    part: Part, listed: list[str], late_after: int, anew: bool, handover: Handover
-) -> State:
-    """Run this flow for each month, in order, until one does not land."""
-    messages = []
-    for number, month in enumerate(listed):
-        state = refresh(
-            part=part,
-            month=month,
-            late_after=late_after,
-            anew=anew,
-            **asdict(handover),
-            return_state=True,
-        )
-        if state.name not in ("Completed", run_states.UNCOMPARED):
-            messages.append(str(state.message))
-            left = listed[number + 1 :]
-            if left:
-                messages.append(f"not begun: {', '.join(left)}")
-            return State(type=state.type, name=state.name, message="; ".join(messages))
-        messages.append(f"{month}: {state.message}")
-    return Completed(message="; ".join(messages))
 
 
 def _check_commits(handover: Handover) -> None:

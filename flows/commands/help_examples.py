@@ -8,7 +8,7 @@ EXAMPLES = {
     "run": (
         "longtail run",
         "longtail run --profile laptop",
-        "longtail run --month 2026-03..2026-08",
+        "longtail run --month 2026-08",
     ),
     "schedule": ("longtail schedule --port 4200",),
     "accept": (

@@ -35,8 +35,7 @@ def run(
         str | None,
         typer.Option(
             metavar="MONTH",
-            help="The month of the dumps and page views: 2026-10, `last` or `next`. "
-            "A range, 2026-03..2026-08, makes one run a month, in order.",
+            help="The month of the dumps and page views: 2026-10, `last` or `next`.",
         ),
     ] = None,
     push: Annotated[

@@ -1,6 +1,5 @@
 """Which month a scheduled run is for: the next that has not landed, once its dumps are there."""
 
-import logging
 import re
 from datetime import date
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from prefect.exceptions import ParameterTypeError
-from prefect.states import Completed, State
 from prefect.utilities.callables import parameter_schema
 from wikimedia_server import Dumps, Wikimedia
 
@@ -122,30 +120,9 @@ def test_a_wrong_part_or_month_is_one_line():
     wrong = [
         ({"part": "popqua"}, "part: Input should be 'refresh', 'popqa', "),
         ({"month": "2026-13"}, "month: String should match pattern '"),
-        ({"month": "2026-01..next"}, "month: String should match pattern '"),
     ]
     for parameters, problem in wrong:
         with pytest.raises(ParameterTypeError, match=re.escape(problem)):
             refresh.refresh.validate_parameters(parameters)
     with pytest.raises(LongtailError, match="month 2026-13: expected YYYY-MM, "):
         months.check_choice("2026-13")
-
-
-def test_months_of_a_range_have_its_limit_of_late_dumps(monkeypatch):
-    begun = []
-
-    def begin_month(**parameters) -> State:
-        begun.append((parameters["month"], parameters["late_after"]))
-        return Completed(message="landed")
-
-    monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
-    range_of_months = refresh.refresh.fn
-    monkeypatch.setattr(refresh, "refresh", begin_month)
-    range_of_months(month="2026-08..2026-09", late_after=9)
-    assert begun == [("2026-08", 9), ("2026-09", 9)]
-
-
-def test_a_range_of_months_has_both_ends():
-    assert months.between("2025-11..2026-02") == ["2025-11", "2025-12", "2026-01", "2026-02"]
-    with pytest.raises(LongtailError, match="2026-02 is before 2026-03"):
-        months.between("2026-03..2026-02")

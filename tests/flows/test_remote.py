@@ -71,7 +71,9 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
 
     state = land(ran, "origin")
     assert (state.type, state.name) == (StateType.FAILED, "Failed")
-    assert re.match("2021-10: git push origin: .*denied by the hub.*; nothing was sent", state.message)
+    assert re.match(
+        "2021-10: git push origin: .*denied by the hub.*; nothing was sent", state.message
+    )
     assert git(hub, "for-each-ref") == ""
     landed = data_branch.landed_months(ran.folder, "sample", Part.corpus, "origin")
     assert landed == [], "another try is due"
