@@ -98,11 +98,11 @@ def refresh(
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
     complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
-    `late_after` days after the month, the state is DumpsLate. `anew` fetches the sources again. `commit`
-    commits the results on the branch longtail/data, which must be checked out, and tags the commit.
-    `push` sends the data to DVC's default remote. `release` makes a release, published at `to`
-    (hub:OWNER/NAME) if that is named. `git_remote` names git's remote to which the commit and its
-    tags are sent, such as origin.
+    `late_after` days after the month, the state is DumpsLate. `anew` fetches the sources again.
+    `commit` commits the results on the branch longtail/data, which must be checked out, and tags
+    the commit. `push` sends the data to DVC's default remote. `release` makes a release, published
+    at `to` (hub:OWNER/NAME) if that is named. `git_remote` names git's remote to which the commit
+    and its tags are sent, such as origin.
     """
     handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
