@@ -199,7 +199,7 @@ def deciding(world: World, n: int, seed: int) -> Intervals:
         yield f"{name}, the model's doubt", intervals.interval(doubt["uncertainty"][name])
 
     spent = savings.spent(answers(pairs, seed), "dense")
-    yield "tokens saved", savings.saved(spent, tuned.policy, tuned.drawn)["tokens_saved"]
+    yield "tokens saved", savings.saved(spent, tuned.fitted.policy, tuned.drawn)["tokens_saved"]
 
 
 def others(world: World, n: int, seed: int) -> Intervals:

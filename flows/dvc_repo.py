@@ -40,6 +40,10 @@ RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as
 ITEM = re.compile(r"\$\{[^}]*\}")  # in an output of dvc.yaml: an item of a matrix, or a param
 ANY_ITEM = "[!.]*"  # not a .gitignore
 BAR_DELAY = 2.0  # seconds before a bar shows that hashes take longer
+LINKED_BYTES = 10 << 30  # of sources, from which outputs are not stored twice
+LINKED = (
+    "outputs will be links to .dvc/cache, read-only and stored once (.dvc/config.local: cache.type)"
+)
 MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
 
 
@@ -98,18 +102,27 @@ def site_cache(root: Path) -> str:
     return str(folder)
 
 
-def link_outputs(root: Path) -> bool:
-    """Have DVC link outputs to its cache and not copy them, in .dvc/config.local.
+def link_outputs(root: Path, size: int) -> str:
+    """Have DVC link outputs to its cache and not copy them, in .dvc/config.local, where the sources
+    have LINKED_BYTES.
 
-    Returns False where cache.type is set. A link and the cache's file are one file, so nothing may
-    write into an output. Stages replace theirs.
+    Returns a line for the user, "" where nothing is done, as cache.type is set. A link and the
+    cache's file are one file, so nothing may write into an output. Stages replace theirs.
     """
+    if size < LINKED_BYTES:
+        return ""
     with opened(root) as repo:
         if "type" in repo.config["cache"]:
-            return False
+            return ""
         with repo.config.edit("local") as config:
             config["cache"]["type"] = "hardlink,reflink,copy"
-    return True
+    return LINKED
+
+
+def links_outputs(root: Path) -> bool:
+    """Whether DVC's outputs are hard links to its cache."""
+    with opened(root) as repo:
+        return "hardlink" in repo.config["cache"].get("type", [])
 
 
 # dvc.lock and .dvc/tmp/rwlock

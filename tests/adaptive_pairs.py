@@ -60,7 +60,7 @@ def summary(
     """The figures of a search, that in use if it is not named, on the splits of `chosen`."""
     train, drawn = splits(pairs, chosen), resampled(pairs, chosen, resamples)
     fitted = held_out.fit_all(pairs, train, drawn, search or chosen.search, chosen)
-    return held_out.summary(pairs, held_out.policy(pairs, train, drawn, fitted), drawn)
+    return held_out.summary(pairs, fitted.policy, drawn)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

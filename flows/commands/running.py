@@ -143,20 +143,23 @@ def plan(
 ) -> None:
     """Estimate a run's hours, disk space and cost on servers.
 
-    The disk space is that of embeddings. The hours are those of this machine, or of an H200 where
-    a run is for a GPU and this machine has none. With --profile it plans for a profile, and
-    params.yaml stays as it is.
+    The disk space is that of sources and embeddings. The hours are those of this machine, or of
+    an H200 where a run is for a GPU and this machine has none. With --profile it plans for a
+    profile, and params.yaml stays as it is.
     """
     import yaml
 
-    from flows import profiles
+    from flows import dvc_repo, profiles
     from pipelines.plan import plan_lines
     from pipelines.plan.plan import plan_run
 
+    data = None
     if profile:
-        run_plan = plan_run(params_file.parse(yaml.safe_load(profiles.compose(profile))))
+        params = params_file.parse(yaml.safe_load(profiles.compose(profile)))
     else:
-        run_plan = plan_run(params_file.load_params(), Path("data"))
+        params = params_file.load_params()
+        data = Path("data")
+    run_plan = plan_run(params, data, dvc_repo.links_outputs(Path.cwd()))
     if as_json:
         print_json(asdict(run_plan))
         return
@@ -186,9 +189,14 @@ def init(
     writes params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
     """
     if profile and folder is None:
-        from flows import profiles
+        from flows import dvc_repo, profiles
+        from pipelines.plan.plan import count_source_bytes
 
         profiles.write_profile(profile, PARAMS)
+        sources = count_source_bytes(params_file.load_params(), None)
+        linked = dvc_repo.link_outputs(Path.cwd(), sum(sources.values()))
+        if linked:
+            terminal.show(linked)
         wrote = f"wrote params.yaml, profile {profile}; `longtail run` works with it"
         terminal.show(terminal.as_called(wrote))
         return

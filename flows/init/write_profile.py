@@ -13,7 +13,7 @@ import yaml
 
 from flows import dvc_repo, profiles
 from flows.init import data_files, dumps, hub_caches, model_folders, same_records
-from flows.init.choices import GIB, Choices, Contents, choose, this_machine
+from flows.init.choices import Choices, Contents, choose, this_machine
 from flows.init.model_folders import Encoder, LanguageModel
 from flows.init.unusable_questions import why_unusable
 from pipelines import catalogue, safe_text
@@ -27,7 +27,6 @@ LOOKED_FOR = (
     "(*pages-articles*.xml.bz2), JSON lines with text, another data set of data/README.md, "
     "and folders of models with a config.json"
 )
-LINKED_BYTES = 10 * GIB  # of data, from which outputs are not stored twice
 FILES_SHOWN = 2  # of a data set
 TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 NO_DATA = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # names of other files
@@ -66,9 +65,9 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     lines = []
     for heading, entries in found.items():
         lines += [f"{heading}: {entry}" for entry in entries]
-    if _size(contents, choices) >= LINKED_BYTES and dvc_repo.link_outputs(Path.cwd()):
-        stored = "read-only and stored once (.dvc/config.local: cache.type)"
-        lines.append(f"outputs will be links to .dvc/cache, {stored}")
+    linked = dvc_repo.link_outputs(Path.cwd(), _size(contents, choices))
+    if linked:
+        lines.append(linked)
     lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
     lines += [f"  {command}" for command in _commands(name, choices)]
     return lines

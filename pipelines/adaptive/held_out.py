@@ -26,12 +26,12 @@ SUBJECTS_AT_A_TIME = 50_000  # subjects whose sides are drawn: bounds memory
 @dataclass(frozen=True)
 class Fitted:
     """Thresholds, relation -> (splits,) or (resamples,), fitted to the splits' training sides and
-    to resamples.
+    to resamples, and the decisions by them.
     """
 
     splits: Mapping[str, np.ndarray]
     whole: Mapping[str, np.ndarray]  # fitted to whole resamples
-    parts: tuple[Mapping[str, np.ndarray], ...]  # fitted to resamples without each of their parts
+    policy: Policy
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
@@ -101,19 +101,15 @@ def fit_all(
     pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, settings: Thresholds
 ) -> Fitted:
     """Thresholds of the splits and of resamples."""
-    parts = []
-    for part in range(drawn.n_parts):
-        parts.append(fit(pairs, drawn.without(part), search, settings))
     splits = fit(pairs, train, search, settings)
     whole = fit(pairs, drawn.times, search, settings)
-    return Fitted(splits, whole, tuple(parts))
-
-
-def policy(pairs: Pairs, train: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
-    """The decisions by thresholds that were `fitted` to the splits `train` and to the resamples."""
-    retrieved = judge(pairs, train, fitted.splits)
-    parts = (below(pairs, cuts) for cuts in fitted.parts)
-    return refits.make_policy(retrieved, drawn, below(pairs, fitted.whole), parts)
+    without = []
+    for part in range(drawn.n_parts):
+        cuts = fit(pairs, drawn.without(part), search, settings)
+        without.append(below(pairs, cuts))
+    retrieved = judge(pairs, train, splits)
+    policy = refits.make_policy(retrieved, drawn, below(pairs, whole), without)
+    return Fitted(splits, whole, policy)
 
 
 def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:

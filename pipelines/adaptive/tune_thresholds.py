@@ -139,9 +139,8 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
         fitted = held_out.fit_all(
             pairs_by_signal, train_by_signal, drawn_by_signal, settings.search, settings
         )
-        policy = held_out.policy(pairs_by_signal, train_by_signal, drawn_by_signal, fitted)
         places = np.argsort(order)  # of `pairs` in the order of the signal
-        policies[name] = policy.take(places)
+        policies[name] = fitted.policy.take(places)
         columns |= held_out.policy_columns(pairs, name)
     difference = {"uncertainty": pairs.gains, "popularity": -pairs.gains}
     columns["difference"] = Column(0.0, difference, apart=True)

@@ -34,8 +34,7 @@ class Tuned:
     figures: dict[str, dict]
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
-    policy: refits.Policy  # decisions by the thresholds of the search in use
-    fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
+    fitted: held_out.Fitted  # thresholds of the search in use, and the decisions by them
     pairs: Pairs  # the questions of known popularity, in the order of `train` and `drawn`
     train: np.ndarray  # which questions each split trains on, (n, splits) bool
     drawn: refits.Resamples
@@ -114,7 +113,7 @@ def tune_pairs(
     relations = []
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, settings)
-        policy = held_out.policy(pairs, train, drawn, fitted)
+        policy = fitted.policy
         summary = held_out.summary(pairs, policy, drawn)
         figures[search] = summary
 
@@ -149,14 +148,12 @@ def tune_pairs(
 
         if search == settings.search:
             rule_in_use = rule
-            policy_in_use = policy
             fitted_in_use = fitted
 
     return Tuned(
         figures=figures,
         relations=relations,
         rule=rule_in_use,
-        policy=policy_in_use,
         fitted=fitted_in_use,
         pairs=pairs,
         train=train,

@@ -33,28 +33,28 @@ class Bin:
     rows: np.ndarray  # the questions, (n,) bool
 
 
-def by_decile(answers: Answers, least: int | None = None) -> list[dict]:
+def by_decile(answers: Answers) -> list[dict]:
     """Accuracy by method and decile of popularity, and the gain over closed-book answers.
 
     These are Figures 5 to 7. Where deciles would be too small, there are fewer bins of equal size;
     `decile` is that in which a bin begins.
     """
     ranked = int(np.isfinite(answers.ranks).sum())
-    count = ranked // (least or least_of(ranked))
+    count = ranked // least_of(ranked)
     count = max(1, min(DECILES, count))
 
     deciles = []
-    for merged_bin in bins_between(answers.ranks, np.arange(1, count) / count, least):
+    for merged_bin in bins_between(answers.ranks, np.arange(1, count) / count):
         decile = DECILES * merged_bin.first // count + 1
         deciles.append(Group({"decile": decile}, merged_bin.rows))
 
     return by_groups(answers, deciles, MEASURED)
 
 
-def by_log_popularity(answers: Answers, least: int | None = None) -> list[dict]:
+def by_log_popularity(answers: Answers) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers
     (Figure 1)."""
-    return by_groups(answers, _half_decades(answers.popularity, least), MEASURED)
+    return by_groups(answers, _half_decades(answers.popularity), MEASURED)
 
 
 def by_relation(answers: Answers) -> list[dict]:
@@ -68,7 +68,7 @@ def by_relation(answers: Answers) -> list[dict]:
     return by_groups(answers, groups, MEASURED)
 
 
-def by_relative_popularity(answers: Answers, least: int | None = None) -> list[dict]:
+def by_relative_popularity(answers: Answers) -> list[dict]:
     """Accuracy by method and log popularity, in standard deviations from the mean of the relation
     (Figure 8)."""
     logs = np.log10(np.maximum(answers.popularity, 1))
@@ -80,7 +80,7 @@ def by_relative_popularity(answers: Answers, least: int | None = None) -> list[d
             relative[finite] = (logs[finite] - logs[finite].mean()) / deviation
 
     groups = []
-    for merged_bin in bins_between(relative, RELATIVE, least, merge=False):
+    for merged_bin in bins_between(relative, RELATIVE, merge=False):
         mean = float(relative[merged_bin.rows].mean())
         key = {"bin": merged_bin.first + 1, "relative_popularity": mean}
         groups.append(Group(key, merged_bin.rows))
@@ -139,7 +139,9 @@ def least_of(questions: int) -> int:
     return max(FEWEST, min(LEAST, questions // 3))
 
 
-def _half_decades(popularity: np.ndarray, least: int | None, merge: bool = True) -> list[Group]:
+def _half_decades(
+    popularity: np.ndarray, least: int | None = None, merge: bool = True
+) -> list[Group]:
     groups = []
     for merged_bin in bins_between(popularity, HALF_DECADES, least, merge):
         stop = merged_bin.last + 1

@@ -63,10 +63,9 @@ def savings(
             continue
         train, drawn = held_out.sides(pairs, thresholds, answers.seed, answers.resamples)
         fitted = held_out.fit_all(pairs, train, drawn, thresholds.search, thresholds)
-        policy = held_out.policy(pairs, train, drawn, fitted)
         answers_of_pairs = answers.take(np.searchsorted(ids, pairs.ids.astype(str)))
         row = {"method": method}
-        rows.append(row | saved(spent(answers_of_pairs, method), policy, drawn))
+        rows.append(row | saved(spent(answers_of_pairs, method), fitted.policy, drawn))
 
     return rows
 

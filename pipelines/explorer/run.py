@@ -19,6 +19,8 @@ from pipelines.params.param_types import LMName
 from pipelines.storage import database, parquet
 
 RUN_MAKES_IT = "`longtail run` makes it"
+DATA = Path("data")
+PARAMS = Path("params.yaml")
 SESSION = Session()  # a run, what answers there are (every import is read), and an index
 
 
@@ -67,16 +69,16 @@ class Run:
         return rules
 
 
-def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:
+def open_run() -> Run:
     """The run of params.yaml as it is now.
 
     Raises LongtailError if there is no params.yaml, or a value in it is wrong.
     """
 
     def read() -> Run:
-        return Run(data, params_file.load_settings(RunParams, path=params))
+        return Run(DATA, params_file.load_settings(RunParams))
 
-    return SESSION.get("run", read, params.read_bytes() if params.is_file() else b"", data)
+    return SESSION.get("run", read, PARAMS.read_bytes() if PARAMS.is_file() else b"")
 
 
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:

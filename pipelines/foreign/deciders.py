@@ -132,7 +132,7 @@ def judge_deciders(
 
 def _held_out(tuned: Tuned) -> np.ndarray:
     """Which questions some split holds out, (questions,) bool."""
-    return np.isfinite(tuned.policy.retrieved)
+    return np.isfinite(tuned.fitted.policy.retrieved)
 
 
 def _policies(tuned: Tuned) -> dict[str, Choices]:
@@ -169,7 +169,7 @@ def _rows(
         asked.append(((name, "retrieved"), intervals.ratio, [calls > 0, each]))
         asked.append(((name, "calls"), intervals.ratio, [calls, each]))
 
-    differences = refits.refitted_means(columns, {"": tuned.policy}, tuned.drawn)
+    differences = refits.refitted_means(columns, {"": tuned.fitted.policy}, tuned.drawn)
     means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
 
     figures = tuned.figures[search]

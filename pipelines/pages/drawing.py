@@ -297,13 +297,13 @@ class Canvas:
             f'<path class="mark" d="{d}" fill="{fill}"{attributes}><title>{title}</title></path>'
         )
 
-    def legend(self, names: Sequence[tuple[str, Style]], top: float, key: str = "line") -> float:
-        """(label, style) of each series in rows below `top`; returns where they end.
+    def legend(self, names: Sequence[tuple[str, Style]], key: str = "line") -> float:
+        """(label, style) of each series in rows at the top; returns where they end.
 
         `key` is what stands before a label: a line, a mark, a box or nothing.
         """
         x = 2.0
-        y = top + self.size
+        y = self.size
         key_width = {"line": 28, "mark": 14, "box": 26}.get(key, 0)
         for name, style in names:
             needed = key_width + self.length(name)

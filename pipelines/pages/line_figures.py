@@ -47,7 +47,7 @@ def draw_lines(canvas: Canvas, figure: Figure) -> float:
     beside = 30 + max((canvas.length(label(name)) for name in lines), default=0.0)
     has_legend = beside > NAMES_AT_ENDS * canvas.width
     if has_legend:
-        top = canvas.legend([(label(name), canvas.styles[name]) for name in lines], 0)
+        top = canvas.legend([(label(name), canvas.styles[name]) for name in lines])
         beside = 6
 
     values = values_and_bounds(lines)

@@ -68,7 +68,7 @@ def draw_rows(canvas: Canvas, figure: Figure) -> float:
     by_place = marks_by_place(points)
     styles = _told_apart(canvas.styles, points if len(points) > 1 else by_place)
     key = KEYS.get(figure.kind, "line") if len(points) > 1 else ""
-    top = canvas.legend([(label(name), styles[name]) for name in points], 0, key)
+    top = canvas.legend([(label(name), styles[name]) for name in points], key)
 
     rows = _place_rows(canvas, figure.kind == "dumbbell", by_place, len(points))
     across = _scale_of_values(figure, rows.left + 8, canvas.width - 12)

@@ -96,10 +96,10 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text)
 
 
-def spread(rows: Sequence[Row], series: Mapping[str, str], y: str = "accuracy") -> list[dict]:
-    """A row for each of these columns: its value is in the column `y`, its words in `series`."""
+def spread(rows: Sequence[Row], series: Mapping[str, str]) -> list[dict]:
+    """A row for each of these columns: its value is `accuracy`, its words are `series`."""
     long = []
     for row in rows:
         for name_of_column, words in series.items():
-            long.append({**row, "series": words, y: row[name_of_column]})
+            long.append({**row, "series": words, "accuracy": row[name_of_column]})
     return long

@@ -293,6 +293,8 @@ class Plan(Section):
 
     # corpus -> about how many documents it will have
     documents: dict[str, PositiveInt] = Field(default_factory=dict)
+    # data set -> about how many GB of it are downloaded
+    downloads_gb: dict[str, PositiveFloat] = Field(default_factory=dict)
     # name of a model on the Hugging Face Hub -> its size
     models: dict[str, ModelSize] = Field(default_factory=dict)
 

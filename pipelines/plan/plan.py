@@ -1,11 +1,13 @@
 """The plan of a run: what each model reads, the hours and the price of that, and the disk space of
-embeddings.
+sources and embeddings.
 
-Sizes are read from what is on this machine, the documents of an earlier run and the config.json of
-a model, or from the profile (`plan` in params.yaml). Nothing is downloaded.
+Sizes are read from what is on this machine, the files and documents of an earlier run and the
+config.json of a model, or from the profile (`plan` in params.yaml). Nothing is downloaded.
 """
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,11 @@ from pipelines.params.params import LM, ModelSize, Params, Retriever
 from pipelines.plan import speed, token_counts
 
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
+BYTES_OF_GB = 1_000_000_000
+MANIFEST = Path("raw/manifest.json")
+EMBEDDINGS = "embeddings"
+OUTPUT_COPIES = 2  # that a machine keeps: in data and in .dvc/cache
+SOURCE_COPIES = {"files": 2, "wikimedia": 3}  # downloads are in .longtail/downloads too
 
 
 @dataclass(frozen=True)
@@ -32,33 +39,67 @@ class Plan:
     """What a run takes."""
 
     profile: str
-    device: str  # CPU or GPU, which are this machine's, or H200
+    device: str  # CPU, which is this machine's, or H200
     documents: dict[str, int]  # by corpus; 0: unknown, and not in the sums
     work: list[Work]
     hours: float  # of all work whose hours are known
-    embeddings_bytes: int
+    # bytes of each data set's sources and of EMBEDDINGS; 0: unknown, and not in the sums
+    space: dict[str, int]
+    disk_bytes: int  # in all copies that this machine keeps
+    remote_bytes: int
 
 
-def plan_run(params: Params, data: Path | None = None) -> Plan:
-    """The plan for these params; `data` is the folder of an earlier run by them."""
+def plan_run(params: Params, data: Path | None = None, is_linked: bool = False) -> Plan:
+    """The plan for these params; `data` is the folder of an earlier run by them.
+
+    `is_linked` says that DVC links outputs to its cache, so that all copies are one.
+    """
     documents = count_documents(params, data)
     work: list[Work] = []
     for name in params.retrievers:
         work += _retriever_work(params, name, documents)
     for name in params.lms:
         work += _lm_work(params, name)
+
+    sources = count_source_bytes(params, data)
+    embeddings = count_embedding_bytes(params, documents)
+    remote_bytes = sum(sources.values()) + embeddings
+    disk_bytes = remote_bytes
+    if not is_linked:
+        disk_bytes = SOURCE_COPIES[params.fetch.source] * sum(sources.values())
+        disk_bytes += OUTPUT_COPIES * embeddings
     return Plan(
         profile=params.profile,
         device=speed.device_of(params.compute),
         documents=documents,
         work=work,
         hours=sum(row.hours or 0.0 for row in work),
-        embeddings_bytes=count_embedding_bytes(params, documents),
+        space=sources | {EMBEDDINGS: embeddings},
+        disk_bytes=disk_bytes,
+        remote_bytes=remote_bytes,
     )
 
 
+def count_source_bytes(params: Params, data: Path | None) -> dict[str, int]:
+    """Bytes of each data set's source files: of those in the folder `data`, else of the downloads
+    as the profile says; 0: unknown.
+    """
+    fetched: Counter = Counter()
+    if data and (data / MANIFEST).is_file():
+        for entry in json.loads((data / MANIFEST).read_text(encoding="utf-8")):
+            fetched[entry["dataset"]] += entry["bytes"]
+
+    sizes = {}
+    named = [name for name, entries in params.fetch.files.items() if entries]
+    for name in named:
+        dataset = name.partition("/")[0]
+        gigabytes = params.plan.downloads_gb.get(dataset, 0.0)
+        sizes[dataset] = fetched[dataset] or round(gigabytes * BYTES_OF_GB)
+    return sizes
+
+
 def count_embedding_bytes(params: Params, documents: Mapping[str, int]) -> int:
-    """Bytes of all embeddings on disk; an encoder of unknown size counts as none."""
+    """Bytes of all embeddings; an encoder of unknown size counts as none."""
     total = 0
     for name in params.retrievers:
         size = size_of(params.retriever[name], params)

@@ -2,7 +2,6 @@
 
 from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
-from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import in_points, label
@@ -78,14 +77,11 @@ def _leads(tables: Tables) -> str:
     if not is_known(gains["tail"]):
         points = in_points(gains["all"])
         return f"{text} {VERBS[gains['all'].sign]} ({points} points)."
-    return f"{text} {in_tail_and_head(gains['tail'], gains['head'], 'subjects')}."
-
-
-def in_tail_and_head(tail: Interval, head: Interval, asked_about: str) -> str:
-    """What retrieval does with unpopular and with the most popular `asked_about`, in words."""
-    in_tail = f"{VERBS[tail.sign]} with unpopular {asked_about} ({in_points(tail)} points)"
+    tail = gains["tail"]
+    head = gains["head"]
+    in_tail = f"{VERBS[tail.sign]} with unpopular subjects ({in_points(tail)} points)"
     at_head = f"{VERBS[head.sign]} with the most popular ones ({in_points(head)} points)"
-    return f"{in_tail} and {at_head}"
+    return f"{text} {in_tail} and {at_head}."
 
 
 def _gain_by_popularity(tables: Tables) -> list[Figure]:

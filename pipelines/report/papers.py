@@ -83,9 +83,9 @@ class Papers:
         return demands
 
 
-def read_papers(path: Path = FILE) -> Papers:
+def read_papers() -> Papers:
     """The content of papers.yaml."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     figures: list[Published] = []
     for group in content["groups"]:
         figures += _figures(**group)

@@ -233,7 +233,7 @@ def local_files(fetch: params.Fetch) -> Files:
     for name, entries in fetch.files.items():
         path_by_source: dict[str, Path] = {}
         for entry in entries:
-            if not _is_url(entry):
+            if not is_url(entry):
                 for file in _matches(fetch, entry):
                     path_by_source[file.source] = file.path
         for source, place in _places(name, list(path_by_source)).items():
@@ -262,7 +262,7 @@ def _add_downloads(files: Files, settings: Settings, client: Client) -> None:
 
     for name, entries in fetch.files.items():
         for entry in entries:
-            if _is_url(entry):
+            if is_url(entry):
                 address = dated.get(entry, entry)
                 file = LocalFile(path_by_address[address], address)
                 _add(files, Path(name) / name_of(address), file)
@@ -386,14 +386,15 @@ def hosts(fetch: params.Fetch) -> frozenset[str]:
     return frozenset([*own_hosts, *fetch.redirects])
 
 
-def _is_url(entry: str) -> bool:
+def is_url(entry: str) -> bool:
+    """Whether an entry of fetch.files is an address."""
     return "://" in entry
 
 
 def _urls(entries_by_dataset: Mapping[str, Sequence[str]]) -> list[str]:
     urls = []
     for entries in entries_by_dataset.values():
-        urls += [entry for entry in entries if _is_url(entry)]
+        urls += [entry for entry in entries if is_url(entry)]
     return urls
 
 

@@ -39,40 +39,41 @@ class Settings(Section):
     retriever: dict[RetrieverName, params.Retriever]
 
 
-def write_hashes(settings: Settings, out: Path = OUT) -> dict[str, float]:
-    """Write SOURCES, LMS and RETRIEVERS below `out`: hashes of files and of models' folders.
+def write_hashes(settings: Settings) -> dict[str, float]:
+    """Write SOURCES, LMS and RETRIEVERS below OUT: hashes of files and of models' folders.
 
     What is not on this machine keeps its hash, as in a clone that pulled the data of a run. Returns
     counts. Raises LongtailError on a glob of fetch.files without a file.
     """
     counts = {}
-    for file, hashes in _hash_all(settings, out).items():
-        write_json(out / file, hashes)
+    for file, hashes in _hash_all(settings).items():
+        write_json(OUT / file, hashes)
         counts[file.parent.name] = float(len(hashes))
     return counts
 
 
-def are_as_hashed(out: Path = OUT) -> bool:
-    """Whether the files and folders that params.yaml names are those whose hashes `out` has."""
+def are_as_hashed() -> bool:
+    """Whether the files and folders that params.yaml names are those whose hashes OUT has."""
     settings = params_file.load_settings(Settings)
     try:
-        hashes = _hash_all(settings, out)
+        hashes = _hash_all(settings)
     except LongtailError:  # the stage says what is wrong
         return False
-    return all(_read(out / file) == hashes_now for file, hashes_now in hashes.items())
+    return all(_read(file) == hashes_now for file, hashes_now in hashes.items())
 
 
-def _hash_all(settings: Settings, out: Path) -> dict[Path, Hashes]:
+def _hash_all(settings: Settings) -> dict[Path, Hashes]:
     lms = [settings.tokenizer, *settings.lm.values()]
     return {
-        SOURCES: _hash_sources(settings, _read(out / SOURCES)),
-        LMS: _hash_models(lms, _read(out / LMS)),
-        RETRIEVERS: _hash_models([*settings.retriever.values()], _read(out / RETRIEVERS)),
+        SOURCES: _hash_sources(settings, _read(SOURCES)),
+        LMS: _hash_models(lms, _read(LMS)),
+        RETRIEVERS: _hash_models([*settings.retriever.values()], _read(RETRIEVERS)),
     }
 
 
 def _read(file: Path) -> Hashes:
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    path = OUT / file
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:

@@ -53,31 +53,31 @@ class Settings(Section):
 
 def write_fingerprints(out: Path, language: str) -> stage.Metrics:
     """Write the fingerprints of every stage and data set, in a run of this language, as JSON."""
-    stages = of_stages(language=language)
-    datasets = of_datasets(language=language)
+    stages = of_stages(language)
+    datasets = of_datasets(language)
     write_json(out, {"stage": stages, "dataset": datasets})
     return {"stages": float(len(stages)), "datasets": float(len(datasets))}
 
 
-def of_stages(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
+def of_stages(language: str = ENGLISH) -> dict[str, str]:
     """The name of each module that runs as a stage -> the fingerprint of its code."""
     fingerprints = {}
-    files = (root / "pipelines").glob("*/*.py")
+    files = (ROOT / "pipelines").glob("*/*.py")
     for file in sorted(files, key=lambda file: file.stem):
         room = file.parent.name
         if room != "work" and MAIN in file.read_text(encoding="utf-8"):
             module = f"pipelines.{room}.{file.stem}"
-            fingerprints[file.stem] = fingerprint(module, root, language)
+            fingerprints[file.stem] = fingerprint(module, ROOT, language)
     return fingerprints
 
 
-def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
+def of_datasets(language: str = ENGLISH) -> dict[str, str]:
     """The name of each data set -> the fingerprint of its catalogue entry and of its code."""
     fingerprints = {}
     for name, dataset in catalogue.DATASETS.items():
         if dataset.code:
             parts: list[Any] = [catalogue.facts(name)]
-            parts += [fingerprint(module, root, language) for module in dataset.code]
+            parts += [fingerprint(module, ROOT, language) for module in dataset.code]
             digest = hashlib.sha256(repr(parts).encode())
             fingerprints[name] = digest.hexdigest()[:HASH_LENGTH]
     return fingerprints

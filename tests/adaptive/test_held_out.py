@@ -163,8 +163,7 @@ def test_a_resample_draws_as_many_subjects_as_there_are():
 def test_shares_are_counted_on_the_held_out_part():
     pairs = made_pairs(200)
     train, drawn = splits(pairs), resampled(pairs, resamples=3)
-    fitted = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN)
-    policy = held_out.policy(pairs, train, drawn, fitted)
+    policy = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN).policy
     for resample in range(3):
         times, parts = drawn.times[:, [resample]], drawn.parts[:, resample]
         whole = held_out.below(pairs, held_out.fit(pairs, times, "exact", CHOSEN))
@@ -179,8 +178,7 @@ def test_a_mean_is_the_held_out_figure():
     """Its interval is from the deviation of the resamples."""
     pairs = made_pairs(300)
     drawn, train = resampled(pairs, resamples=50), splits(pairs)
-    fitted = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN)
-    policy = held_out.policy(pairs, train, drawn, fitted)
+    policy = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN).policy
     retrieved = policy.retrieved
     gains, held = pairs.gains, np.isfinite(retrieved)
     columns = {

@@ -141,9 +141,16 @@ def test_the_least_popular_are_the_papers_number_or_its_share(answers):
         assert len(accuracy.least_popular(answers.take(np.arange(questions) % N))) == 4_000
 
 
-by_decile = partial(popularity_bins.by_decile, least=1)
-by_log_popularity = partial(popularity_bins.by_log_popularity, least=1)
+by_decile = popularity_bins.by_decile
+by_log_popularity = popularity_bins.by_log_popularity
 by_relative_popularity = popularity_bins.by_relative_popularity
+
+
+@pytest.fixture
+def single(monkeypatch):
+    """A bin may have a single question."""
+    monkeypatch.setattr(popularity_bins, "FEWEST", 1)
+    monkeypatch.setattr(popularity_bins, "LEAST", 1)
 
 
 def many(
@@ -155,7 +162,7 @@ def many(
     return replace(repeated, popularity=np.array(popularity, float), relations=names)
 
 
-def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
+def test_deciles_hold_equal_numbers_and_ties_stay_together(answers, single):
     rows = by_decile(answers)
     closed, dense = rows[:10], rows[10:]
     assert [row["questions"] for row in closed] == [2] * 10
@@ -172,16 +179,16 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
         assert [row["questions"] for row in rows] == sizes * 2
 
 
-def test_questions_without_popularity_are_in_no_bin(answers):
+def test_questions_without_popularity_are_in_no_bin(answers, single):
     unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    relative = by_relative_popularity(unknown, least=1)
+    relative = by_relative_popularity(unknown)
     for rows in (by_decile(unknown), by_log_popularity(unknown), relative):
         assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
     nobody = replace(answers, popularity=np.full(N, np.nan))
     assert by_decile(nobody) == by_log_popularity(nobody) == by_relative_popularity(nobody) == []
 
 
-def test_bins_are_half_powers_of_ten(answers):
+def test_bins_are_half_powers_of_ten(answers, single):
     views = [0, 1, 3, 4, 10, 31, 32, 99, 100, 100, 999, 1000, *[10**5] * 8]
     rows = by_log_popularity(replace(answers, popularity=np.array(views, float)))
     closed = [row for row in rows if row["method"] == "closed_book"]
@@ -200,7 +207,7 @@ def test_bins_are_half_powers_of_ten(answers):
     )
 
 
-def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
+def test_gains_are_by_both_rules_and_need_closed_book_answers(answers, single):
     """By whole words, dense is right below 5 only, and closed-book answers not at 12."""
     stricter = replace(answers.by_method["dense"], correct_word=(NUMBER < 5).astype(float))
     rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}))
@@ -277,7 +284,7 @@ def test_a_relation_has_bins_of_its_own(answers):
     assert {row["bin"] for row in rows} == {1, 5}
 
 
-def test_relative_popularity_compares_within_a_relation(answers):
+def test_relative_popularity_compares_within_a_relation(answers, single):
     """Two relations, one a hundred times as popular as the other: the bins are the same for
     both."""
     popularity, relations = (
@@ -285,7 +292,7 @@ def test_relative_popularity_compares_within_a_relation(answers):
         np.repeat(["P1", "P2"], 10),
     )
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
-    rows = [row for row in by_relative_popularity(twice, least=1) if row["method"] == "closed_book"]
+    rows = [row for row in by_relative_popularity(twice) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
     assert all(
         row["substring"].value == 0.5 for row in rows

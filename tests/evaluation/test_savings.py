@@ -57,7 +57,8 @@ def saved(
     retrieves = held_out.below(asked, splits) & test[rows]
     with np.errstate(invalid="ignore"):
         retrieved = retrieves.sum(axis=1) / test[rows].sum(axis=1)
-    policy = held_out.policy(asked, retrieved, drawn, held_out.Fitted(splits, whole, (whole,) * 4))
+    decisions = held_out.below(asked, whole)
+    policy = refits.make_policy(retrieved, drawn, decisions, [decisions] * 4)
     return savings.saved(spent, policy, drawn)
 
 

@@ -260,8 +260,11 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
 
 def test_outputs_that_are_links_leave_the_cache_as_it_is(project):
     """A stage replaces its output, so that the cache's file, the same one, is not changed."""
-    assert dvc_repo.link_outputs(project)
-    assert not dvc_repo.link_outputs(project), "a chosen type stays"
+    assert not dvc_repo.link_outputs(project, dvc_repo.LINKED_BYTES - 1)
+    assert not dvc_repo.links_outputs(project)
+    assert dvc_repo.link_outputs(project, dvc_repo.LINKED_BYTES)
+    assert dvc_repo.links_outputs(project)
+    assert not dvc_repo.link_outputs(project, dvc_repo.LINKED_BYTES), "a chosen type stays"
     for text in ("one", "two"):
         Path("in").write_text(text)
         reproduce(project)

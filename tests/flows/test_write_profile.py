@@ -14,7 +14,8 @@ import quick_project
 import yaml
 from user_folder import FILES, QUESTION, bert, composed, gpt, write
 
-from flows import profiles
+from flows import dvc_repo, profiles
+from flows.commands import running
 from flows.init import data_files, write_profile
 from pipelines import catalogue
 from pipelines.errors import LongtailError
@@ -130,9 +131,18 @@ def test_many_gigabytes_are_not_stored_twice(checkout, monkeypatch):
     write(checkout, FILES["popqa"])
     quick_project.dvc_init(Path.cwd())
     assert not any("cache.type" in line for line in write_profile.init(checkout, "small"))
-    monkeypatch.setattr(write_profile, "LINKED_BYTES", 1)
+    monkeypatch.setattr(dvc_repo, "LINKED_BYTES", 1)
     assert any("cache.type" in line for line in write_profile.init(checkout, "large"))
     assert "hardlink,reflink" in Path(".dvc/config.local").read_text()
+
+
+def test_downloads_of_many_gigabytes_are_not_stored_three_times(checkout, capsys):
+    quick_project.dvc_init(Path.cwd())
+    running.init(profile="sample")
+    assert not dvc_repo.links_outputs(Path.cwd())
+    running.init(profile="monthly")
+    assert dvc_repo.LINKED in capsys.readouterr().out
+    assert dvc_repo.links_outputs(Path.cwd())
 
 
 def test_questions_passages_and_models_are_enough(checkout):

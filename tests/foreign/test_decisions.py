@@ -41,7 +41,7 @@ def test_shifted_thresholds_go_through_never_and_always():
     )  # a relation of its own
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 40, ("shrunk",))
     found = deciders.curves_of_thresholds(tuned)[:, 0]
-    held = np.isfinite(tuned.policy.retrieved)
+    held = np.isfinite(tuned.fitted.policy.retrieved)
     assert found[[0, -2]] == pytest.approx(
         [pairs.right_above[held].mean(), pairs.right_below[held].mean()]
     )
