@@ -119,13 +119,15 @@ RULES = {
 def token_f1(prediction: str, answers: Sequence[str], language: Language = ENGLISH) -> float:
     """SQuAD's F1 of the words of normal forms, between 0 and 1, with the best of the gold answers.
 
-    It is 0 where no word is shared.
+    It is 0 where no word is shared; 1, as in SQuAD 2.0, where nothing is left of either, as of "A".
     """
     predicted = _tokens(prediction, language)
     count_of = Counter(predicted)
     best = 0.0
     for answer in answers:
         gold = _tokens(answer, language)
+        if not predicted and not gold:
+            return 1.0
         if count_of.keys().isdisjoint(gold):
             continue
         shared = count_of & Counter(gold)

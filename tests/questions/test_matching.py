@@ -160,6 +160,12 @@ def test_f1_counts_words_or_characters():
         assert matching.token_f1(predicted, ["x", gold], spoken) == f1
 
 
+def test_f1_is_no_less_than_exact_match_where_nothing_is_left_of_a_text():
+    """As in SQuAD 2.0: 1 if nothing is left of both, 0 if of one."""
+    for predicted, gold, f1 in [("A", "A", 1), ("The", "!", 1), ("A", "B", 0), ("B", "A", 0)]:
+        assert matching.token_f1(predicted, [gold]) == matching.exact(predicted, [gold]) == f1
+
+
 def test_an_answer_that_refuses_abstains():
     for code, said, abstains in [
         ("en", "I don\u2019t know.", True),
