@@ -134,7 +134,7 @@ def _read_dumps(
     counts = {
         "files.pageviews": len(files),
         "files.redirects": len(tables),
-        "lines": rejects.read,
+        "lines_of_project": rejects.read,
     }
     if selection.days_missing:
         counts["days_missing"] = selection.days_missing

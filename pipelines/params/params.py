@@ -129,9 +129,9 @@ class PopQA(Section):
 
     # built from triples, the published set, or both
     source: Literal["wikidata", "published", "both"]
-    # triples drawn by term frequency up to per_relation, or all
+    # term_frequency: a triple is drawn with probability (ln f + 6) / 8, by its f; or all
     sampling: Literal["term_frequency", "all"]
-    # term_frequency: questions of a relation, at most
+    # questions of a relation from triples, at most
     per_relation: PositiveInt
     # a sample of the published questions that papers use, such as longtail; null: all
     subset: str | None = None

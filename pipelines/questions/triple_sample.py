@@ -51,8 +51,8 @@ def sample_triples(
     popqa: PopQA,
     relations: Mapping[str, Relation] = RELATIONS,
 ) -> dict[str, int]:
-    """Create table sampled(s_qid, p_pid, o_qid) from triples; count triples seen, kept, and cut off
-    by the bound popqa.per_relation.
+    """Create table sampled(s_qid, p_pid, o_qid) from triples of `relations`; count these triples,
+    those not drawn, kept, and cut off by the bound popqa.per_relation.
 
     The functions of `create_functions` must be there.
     """
@@ -63,21 +63,22 @@ def sample_triples(
     db.execute(
         f"""CREATE TEMP TABLE kept AS
         SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
-        FROM triples WHERE {condition}"""
+        FROM triples JOIN asked_about USING (p_pid) WHERE {condition}"""
     )
     db.execute(
         f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM (
             SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number
             FROM kept
-        ) JOIN asked_about USING (p_pid) WHERE number <= {popqa.per_relation}"""
+        ) WHERE number <= {popqa.per_relation}"""
     )
-    n_triples = _count(db, "triples")
+    n_triples = _count(db, "triples SEMI JOIN asked_about USING (p_pid)")
     n_kept = _count(db, "kept")
     n_sampled = _count(db, "sampled")
     db.execute("DROP TABLE kept")
 
     return {
         "wikidata.triples": n_triples,
+        "wikidata.not_drawn": n_triples - n_kept,
         "wikidata.kept": n_kept,
         "wikidata.over_cap": n_kept - n_sampled,
     }

@@ -34,8 +34,8 @@ FILE = re.compile(
 NO_TITLE = "-"  # stands for the title of a request whose title is not known
 BLOCK_BYTES = 1 << 22  # bytes of lines parsed at once
 PART_BYTES = 1 << 22  # compressed bytes of a part of a file: about 25 MB of lines
-OTHER_PROJECTS = "other_project_views"  # lines that are only counted
-NO_PAGE = "views_of_no_page"  # lines without title and page id
+OTHER_PROJECTS = "lines_of_other_projects"  # that are only counted
+NO_PAGE = "lines_of_no_page"  # without title and page id
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
 # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.

@@ -129,11 +129,11 @@ def test_the_files_of_a_month_are_summed():
         "files.redirects": 0,
         "redirects": 0,
         "pages": 0,
-        "lines": 17,
+        "lines_of_project": 17,
         "rejected": 0,
     }
     of_titles = {"titles": 6, "titles_with_views": 5, "titles_without_views": 1, "views": 74}
-    assert counts == of_files | of_titles | {"skipped.other_project_views": 2}
+    assert counts == of_files | of_titles | {"skipped.lines_of_other_projects": 2}
     for file in Path("raw/pageviews").glob("*.bz2"):
         file.unlink()
     counts = count()
@@ -163,7 +163,7 @@ def test_views_of_no_page_are_counted_and_said(capsys):
     write_dump([line("-", 7, 5), "en.wikipedia - null desktop 5000 A5000\n"])
     counts = count()
     assert views() == {}
-    assert counts["skipped.views_of_no_page"] == 1
+    assert counts["skipped.lines_of_no_page"] == 1
     assert "popularity: 1 lines have views of no known page" in capsys.readouterr().out
 
 

@@ -93,6 +93,9 @@ def test_triples_are_sampled_by_term_frequency_each_for_itself():
     ]
     assert shares == [0, pytest.approx(0.75, abs=0.05), 1]
     assert (counts["wikidata.triples"], counts["wikidata.kept"]) == (2400, len(rows))
+    assert (counts["wikidata.not_drawn"], counts["wikidata.over_cap"]) == (2400 - len(rows), 0)
+    _, of_asked = build([triple(1, 106, 1), triple(1, 9999, 1)])
+    assert (of_asked["wikidata.triples"], of_asked["wikidata.over_cap"]) == (1, 0)
     half = ids(build(triples[::2], sampling="term_frequency")[0])
     assert half == {row["question_id"] for row in rows if row["subj_id"] % 2}
     assert ids(build(triples, seed=1, sampling="term_frequency")[0]) != ids(rows)

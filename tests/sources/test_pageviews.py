@@ -84,7 +84,7 @@ def test_blocks_and_the_order_of_projects_do_not_matter(tmp_path, monkeypatch, b
     rejects = Rejects(0.0)
     counts = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
     assert counts == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
-    assert (rejects.read, rejects.skipped["other_project_views"]) == (26, 4)
+    assert (rejects.read, rejects.skipped["lines_of_other_projects"]) == (26, 4)
 
 
 @pytest.mark.parametrize("block", [80, 1 << 24])
@@ -97,7 +97,7 @@ def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
     assert sorted(reasons(rejects)) == [(19, "bad_line"), (20, "not_utf8"), (21, "cut_line")]
     assert rejects.rows[0][3] in bad.decode("utf-8", "replace")
     assert rejects.read == 16
-    assert rejects.skipped["other_project_views"] == 5
+    assert rejects.skipped["lines_of_other_projects"] == 5
 
 
 def test_a_number_cut_at_the_files_end_is_no_number(tmp_path):
@@ -305,7 +305,7 @@ en.wikipedia Ada_Lovelace 123 desktop 10 A10
         redirects=[(45, "Hyphen-minus")],
     )
     assert counts == {"Ada Lovelace": 17}
-    assert rejects.skipped["views_of_no_page"] == 2
+    assert rejects.skipped["lines_of_no_page"] == 2
 
 
 # MediaWiki's tables
