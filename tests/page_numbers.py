@@ -23,7 +23,7 @@ import duckdb
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from pipelines.intervals import Interval  # noqa: E402 - it is found by the line above
+from pipelines.intervals import Interval, digits_beside_zero  # noqa: E402 - it is found by the line above
 
 NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
 FIGURE = re.compile(
@@ -158,10 +158,11 @@ def fill(text: str, root: Path = ROOT) -> str:
     def figure(found: re.Match) -> str:
         name, value, between, low, comma, high = found.groups()
         now = read(name, root / "data")
-        new = f"<!--{name}-->{_as(value, now.value)}"
-        return new + (
-            f"{between}{_as(low, now.low)}{comma}{_as(high, now.high)}]" if between else ""
-        )
+        if not between:
+            return f"<!--{name}-->{_as(value, now.value)}"
+        least = digits_beside_zero(now, 0)
+        bounds = f"{_as(low, now.low, least)}{comma}{_as(high, now.high, least)}"
+        return f"<!--{name}-->{_as(value, now.value, least)}{between}{bounds}]"
 
     text = FIGURE.sub(figure, text)
     with tempfile.TemporaryDirectory() as folder:
@@ -190,10 +191,10 @@ def label(line: str) -> str:
     return re.sub(r"^[\d,]+ ", "", re.split(r"\s{2,}|:", line.strip())[0])
 
 
-def _as(written: str, value: float) -> str:
-    """The value with the decimals, and the sign, of the number that is there."""
+def _as(written: str, value: float, least: int = 0) -> str:
+    """The value with the decimals, at least so many, and the sign, of the number that is there."""
     sign = "+" if written.startswith("+") else ""
-    decimals = len(written.partition(".")[2])
+    decimals = max(least, len(written.partition(".")[2]))
     return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}"  # no -0.0
 
 

@@ -554,6 +554,10 @@ def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatc
     text = "is <!--dense-->1 %, by <!--popularity-over-doubt-->9.9 points [1.0,\n 8.88], <!--bm25-->+0.00 %"
     expected = "is <!--dense-->45 %, by <!--popularity-over-doubt-->4.4 points [2.0,\n 6.00], <!--bm25-->+70.00 %"
     assert page_numbers.fill(text, tmp_path) == expected
+    doubt["popqa"]["tiny"]["dense"]["uncertainty"]["difference"]["high"] = -0.0003
+    (tmp_path / "data/metrics/adaptive.json").write_text(json.dumps(doubt))
+    beside_zero = expected.replace("4.4 points [2.0", "4.44 points [0.03")
+    assert page_numbers.fill(text, tmp_path) == beside_zero, "0.0 would touch zero"
     assert apart([9.9], Interval(4.4, 2.0, 6.0))
     assert apart([4.4, 2.0, 10.1], Interval(4.4, 2.0, 6.0))
     assert not apart([4.5, 2.1, 5.9], Interval(4.4, 2.0, 6.0))
