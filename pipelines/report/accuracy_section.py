@@ -144,9 +144,9 @@ def _table(tables: Tables) -> Table:
 def _table_of_groups(tables: Tables) -> Table:
     return table_of(
         "accuracy-by-group",
-        "Accuracy in per cent on parts of the questions. Ambiguous: another question has the same "
-        f"text. Least popular: the lowest {percent(LEAST_POPULAR / OF_PUBLISHED)}. Guessable: "
-        "without knowing the fact.",
+        "Accuracy in per cent on parts of the questions. Ambiguous: a question about another "
+        f"subject has the same text. Least popular: the lowest "
+        f"{percent(LEAST_POPULAR / OF_PUBLISHED)}. Guessable: without knowing the fact.",
         tables.answered("accuracy_by_group"),
         ["dataset", "lm", "method", "group", "questions", "substring", "word"],
         {"group": "which"},

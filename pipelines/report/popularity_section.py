@@ -59,8 +59,9 @@ def _leads(tables: Tables, sets: Sequence[Row]) -> str:
             median = show(float(f"{row['median']:.2g}"))
             tenth = show(float(f"{row['90 %']:.2g}"))
             return (
-                f"Half of the subjects of {label(row['dataset'])} have fewer than {median} page "
-                f"views a month, and a tenth have more than {tenth}."
+                f"Half of the questions of {label(row['dataset'])} are about subjects with fewer "
+                f"than {median} page views a month, and a tenth about subjects with more than "
+                f"{tenth}."
             )
     return ""
 

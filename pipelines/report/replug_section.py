@@ -91,8 +91,8 @@ def section(tables: Tables) -> Section:
         caption=(
             f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with dense "
             f"documents. Only {show(datastore.get('queries'))} of the "
-            f"{show(figures.get('queries'))} texts are counted. Each share contains the smaller "
-            "ones."
+            f"{show(figures.get('queries'))} texts are counted, all of them with a context, so "
+            "documents save another share than in the table. Each share contains the smaller ones."
         ),
         low_is_good=True,
     )
