@@ -55,15 +55,20 @@ def test_each_folder_has_a_line(root):
 def test_the_page_counts_what_is_there(root):
     sample = root / "sample"
     page = (sample / "README.md").read_text(encoding="utf-8")
-    files = {name: sorted((sample / "data" / name).iterdir()) for name in ("wikidata", "c4")}
-    rest = len(("[", "]"))
-    items = unpacked(files["wikidata"][0]).count(b"\n") - rest
-    texts = sum(unpacked(file).count(b"\n") for file in files["c4"])
+    files = {
+        name: sorted((sample / "data" / name).iterdir()) for name in ("wikidata", "c4", "pile")
+    }
+    entities = unpacked(files["wikidata"][0])
+    items, properties = (entities.count(b'{"type":"%b"' % kind) for kind in (b"item", b"property"))
+    texts, in_pile = (
+        sum(unpacked(file).count(b"\n") for file in files[name]) for name in ("c4", "pile")
+    )
     entries = json.loads((sample / "models/tokenizer/tokenizer.json").read_bytes())["model"][
         "vocab"
     ]
-    assert f"{items} items" in page
+    assert f"{items} items and {properties} properties" in page
     assert f"{texts:,} texts" in page
+    assert f"{in_pile:,} texts: five about each of {in_pile // 5} items" in page
     assert f"{len(entries):,} entries" in page
     for name in ("lm", "retriever"):
         with safe_open(sample / f"models/{name}/model.safetensors", "np") as weights:
