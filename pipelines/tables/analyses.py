@@ -8,9 +8,7 @@ from pipelines.tables.table import INTERVAL, Column, Table
 # Columns of several tables
 KEY = Column("dataset, lm, method", pa.string(), "key")
 QUESTIONS = Column("questions", pa.int64(), "number of questions")
-ACCURACIES = Column(
-    "substring, word", INTERVAL, "accuracy by the question set's rule, and by whole words"
-)
+ACCURACIES = Column("substring, word", INTERVAL, "accuracy by both rules")
 GAINS = Column("gain, gain_word", INTERVAL, "gain by both rules; null for closed_book")
 CORRELATION = Column(
     "correlation",
@@ -109,7 +107,7 @@ answered different questions.""",
             "exact, f1",
             INTERVAL,
             "exact match and token F1 by SQuAD's normalisation, the best over the gold "
-            "answers; null without the answers' texts",
+            'answers; 1 if nothing is left of both texts, as of "A"; null without the texts',
         ),
         Column(
             "abstained",
@@ -129,8 +127,8 @@ ACCURACY_BY_GROUP = Table(
 Accuracy on groups of questions. A group without questions has no row.
 
 - ambiguous: the question set asks the same text about another subject too; unambiguous: all others
-- least popular: the 4,000 least popular questions; in a set smaller than PopQA's 14,267, the same
-  share
+- least popular: the 4,000 least popular questions; of fewer than 14,267 of known popularity,
+  `round(n * 4000 / 14267)`; ties by question_id
 - names an answer, usual answer, guessable: as `named`, `majority_word` and `guessable` of
   [guessable.parquet](#analysesguessableparquet); not guessable: all others""",
     [
@@ -146,7 +144,7 @@ GUESSABLE = Table(
     """\
 Questions that can be answered without knowing the fact (section 4 and appendix C.1). A question's
 usual answer is the label that most other subjects of its relation accept, in the whole question
-set.""",
+set. Labels are `obj`, or else the first answer, never aliases.""",
     [
         Column(
             "dataset, lm, relation",
@@ -196,8 +194,9 @@ ACCURACY_BY_POPULARITY = Table(
     "analyses/accuracy_by_popularity.parquet",
     """\
 Accuracy by decile of popularity, over the questions whose popularity is known. A bin has at least
-40 questions; in sets below 120, a third of the set, and at least 10. Smaller bins are merged with
-neighbours. This holds for all tables with bins, unless they say otherwise.""",
+40 questions; in sets below 120, a third of the set, and at least 10. From the least popular on,
+bins are merged until they have so many; the remainder joins the last. This holds for all tables
+with bins, unless they say otherwise.""",
     [
         KEY,
         Column(
@@ -239,16 +238,15 @@ bins with fewer than 5 questions are left out.""",
 ACCURACY_BY_RELATIVE_POPULARITY = Table(
     "analyses/accuracy_by_relative_popularity.parquet",
     """\
-Accuracy by popularity relative to the relation (Figure 8): the log popularity minus its mean in the
-relation, in standard deviations of the relation. As in the paper, bins with fewer than 40 questions
-are left out.""",
+Accuracy by popularity relative to the relation (Figure 8): the log popularity minus its mean over
+the relation's answered questions, in their standard deviations (of a population). As in the paper,
+smaller bins are left out.""",
     [
         KEY,
         Column(
             "bin",
             pa.int64(),
-            "1 is below -1.5, the next bins are half a deviation wide, 8 is from 1.5 on; where "
-            "neighbours were merged, the number of the lowest",
+            "1 is below -1.5, the next bins are half a deviation wide, 8 is from 1.5 on",
         ),
         Column("relative_popularity", pa.float64(), "the bin's mean"),
         QUESTIONS,
@@ -362,17 +360,11 @@ known popularity count. Each question is judged by thresholds that were not fitt
     [
         KEY,
         Column("questions", pa.int64(), "questions that a split holds out"),
-        Column(
-            "retrieved",
-            INTERVAL,
-            "share of these questions that retrieve; for its interval, thresholds are fitted "
-            "again to resampled subjects",
-        ),
+        Column("retrieved", INTERVAL, "share of these questions that retrieve"),
         Column(
             "calls_saved, tokens_saved, cost_saved",
             INTERVAL,
-            "prompts, tokens read and written, money; intervals as for `retrieved`; null if "
-            "nothing was spent",
+            "prompts, tokens read and written, money; null if nothing was spent",
         ),
     ],
 )

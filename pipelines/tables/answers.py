@@ -152,8 +152,7 @@ row for each dataset, language model, method, search (exact, bins, shrunk) and r
 model and method.
 
 A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with a method such as
-`dense_below_genread`. There, `closed_book` and never mean the answers above the threshold;
-`augmented` and always mean those below it.""",
+`dense_below_genread`; that page says what their columns mean.""",
     [
         Column("dataset", pa.string(), "the question set"),
         Column("lm", pa.string(), "the language model that answered"),
@@ -189,16 +188,15 @@ A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with
         Column(
             "threshold_low, threshold_high",
             pa.float64(),
-            "the range of thresholds that a one-sided test (5 %, over resampled subjects) does "
-            "not find worse than the best one",
+            "the range of `threshold` and all cuts that a one-sided test (5 %, over resampled "
+            "subjects) does not find worse than the best one on these questions",
         ),
         Column("closed_book", INTERVAL, "accuracy over these questions without retrieval"),
         Column("augmented", INTERVAL, "accuracy over these questions if all retrieve"),
         Column(
             "adaptive",
             INTERVAL,
-            "held-out accuracy: a question's is its mean over the splits that hold it out. For "
-            "the interval, thresholds are fitted again to resampled subjects",
+            "held-out accuracy: a question's is its mean over the splits that hold it out",
         ),
         Column(
             "retrieved",

@@ -8,8 +8,8 @@ DOCS = Table(
     "corpus/<name>/docs.parquet",
     """\
 The documents of a corpus, of `chunk.tokens` tokens each. A last piece with less than an eighth of
-these joins the document before it. Short passages are not cut. A row's
-position, from 0, is its number in the indexes.""",
+these joins the document before it; a whole text with less is rejected (`too_short_for_corpus`).
+Short passages are not cut. A row's position, from 0, is its number in the indexes.""",
     [
         Column("id", pa.string(), "`source_document`:`offset`"),
         Column("source", pa.string(), "the corpus's name, or The Pile's subset"),
@@ -29,9 +29,11 @@ QUERIES = Table(
     "corpus/<name>/queries.parquet",
     """\
 Language-modelling queries: the model sees `context` and is scored on `continuation`. They come from
-source documents that are not in the corpus. Train and validation queries are windows that don't
-overlap. Test queries are [windows that roll over whole source
-documents](language-modelling.md#how-texts-are-cut).""",
+source documents that are not in the corpus. Train and validation queries are windows of
+`queries.context_tokens` and `continuation_tokens` that don't overlap. Test queries are [windows
+that roll over whole source documents](language-modelling.md#how-texts-are-cut). Texts without room
+for one are rejected, as `too_short_for_train`; test texts with `windows.first: false`, up to
+`windows.context_tokens`.""",
     [
         Column("id", pa.string(), "unique"),
         Column("split", pa.string(), "train, validation or test"),

@@ -126,9 +126,9 @@ TOKENS = Table(
     "attribution/<corpus>/tokens.parquet",
     """\
 What each token of the test queries owes to the main language model's memory and to each document,
-under the ensemble of the section `replug`; ordered by retriever, query_id and token. A document's
-share is the part of the token's probability that the model would not give without documents. The
-rest is memory's share, so all shares add up to 1.""",
+under the ensemble of the section `replug`; ordered by retriever, query_id and token. Each
+document's part of the token's probability, lambda times p, is split: what is above lambda times the
+probability without documents is its share, the rest memory's. All shares add up to 1.""",
     [
         Column("lm", pa.string(), "language model"),
         Column("retriever", pa.string(), "bm25, dense, lsr or random, or as dense_bert"),
