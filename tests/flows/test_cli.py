@@ -21,6 +21,7 @@ from importlib.metadata import version
 import json_keys
 import psutil
 import pytest
+import quick_project
 import typer
 import yaml
 from waiting import PATIENCE, until
@@ -124,7 +125,8 @@ def test_ask_prints_the_documented_keys(root):
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, monkeypatch):
-    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
+    quick_project.dvc_init(tmp_path)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, half: 1e9)
     before = (tmp_path / "params.yaml").read_bytes()
     assert longtail("plan", "--profile", "wikipedia")[1].startswith("profile wikipedia, on this ")
     code, said, error = longtail("plan", "--json")
@@ -132,7 +134,8 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, m
     plan = json.loads(said, parse_constant=pytest.fail)
     assert plan["profile"] == "sample"
     assert plan["documents"].keys() == {"wikipedia", "pile"}
-    plan["documents"] = {}
+    assert plan["space"].keys() >= {"wikidata", "embeddings"}
+    plan["documents"] = plan["space"] = {}
     assert set(json_keys.keys_of(plan)) == json_keys.documented(root, "plan")
     assert plan["hours"] == sum(work["hours"] or 0 for work in plan["work"])
     assert (tmp_path / "params.yaml").read_bytes() == before
