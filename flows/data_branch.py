@@ -188,7 +188,7 @@ def push(root: Path, remote: str, commit: str) -> str:
         refs.append(f"{moves}refs/tags/{tag}")
     process = _run(root, "push", "--quiet", "--atomic", remote, *refs)
     if process.returncode:
-        problem = safe_text.line(process.stderr)
+        problem = " ".join(process.stderr.split())
         what_next = "nothing was sent, and the next run tries again"
         raise LongtailError(f"git push {remote}: {problem}; {what_next}")
     return f"{BRANCH} and its tags are at git's {remote}"
