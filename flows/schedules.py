@@ -6,13 +6,15 @@ Both end with `serve`.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from flows import server, workspace
+from flows import data_branch, server, workspace
+from flows.parts import Part
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
@@ -79,19 +81,41 @@ def _deploy(home: Path) -> None:
 
 
 def _report_interrupted_runs() -> None:
-    """Tell Prefect that runs and parts of runs crashed which could not say so themselves.
+    """Tell Prefect how runs and parts of runs ended which could not say so themselves.
 
-    None is at work, as this process holds the checkout.
+    None is at work, as this process holds the checkout. A run whose month has landed completed, so
+    that it is no alert; the others crashed.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter
-    from prefect.states import Crashed
+    from prefect.states import Completed, Crashed
 
     states = {"any_": ["PENDING", "RUNNING", "CANCELLING"]}
     at_work = FlowRunFilter.model_validate({"state": {"type": states}})
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=at_work):
-            client.set_flow_run_state(run.id, Crashed(message=INTERRUPTED), force=True)
+            state = Crashed(message=INTERRUPTED)
+            month = _landed_month(run.parameters, run.tags)
+            if month:
+                state = Completed(message=f"{month} has landed; {INTERRUPTED}")
+            client.set_flow_run_state(run.id, state, force=True)
+
+
+def _landed_month(parameters: Mapping[str, Any], tags: Sequence[str]) -> str | None:
+    """The month of a flow run with these parameters and tags, if the run landed it.
+
+    A run for the next month that has not landed is the only one of which git's tags tell.
+    """
+    named = dict(tag.split(": ") for tag in tags if tag.count(": ") == 1)  # by landing.tags
+    month = named.get("month")
+    if parameters.get("month") != "next" or not month:
+        return None
+    part = Part(parameters.get("part", Part.refresh))
+    remote = parameters.get("git_remote")
+    with suppress(LongtailError):  # git's remote does not answer
+        if month in data_branch.landed_months(Path.cwd(), named["profile"], part, remote):
+            return month
+    return None
 
 
 @contextmanager

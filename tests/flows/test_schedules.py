@@ -8,9 +8,14 @@ import signal
 
 import psutil
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.states import Running
+from quick_project import git
 from scheduled import Schedules
 from waiting import PATIENCE
 
+from flows import schedules
 from pipelines.check import history
 
 DEPLOYMENT = """
@@ -36,6 +41,31 @@ def scheduled(unserved):
     if made.process.poll() is None:
         made.process.kill()
         made.process.communicate()
+
+
+@flow
+def stand_in(month: str) -> None:
+    """A flow run that did not say how it ended."""
+
+
+def test_an_interrupted_run_whose_month_has_landed_is_no_crash(project):
+    git(project.folder, "tag", "data/sample/2026-02")
+    runs = []
+    with project.here(), get_client(sync_client=True) as client:
+        for asked, month in (("next", "2026-02"), ("next", "2026-03"), ("2026-02", "2026-02")):
+            tags = ["profile: sample", f"month: {month}"]
+            run = client.create_flow_run(
+                stand_in, parameters={"month": asked}, state=Running(), tags=tags
+            )
+            runs.append(run.id)
+        schedules._report_interrupted_runs()
+        states = [client.read_flow_run(run).state for run in runs]
+    message = schedules.INTERRUPTED
+    assert [(state.name, state.message) for state in states] == [
+        ("Completed", f"2026-02 has landed; {message}"),
+        ("Crashed", message),
+        ("Crashed", message),
+    ]
 
 
 @pytest.mark.slow  # Prefect's server, worker and runner in processes of their own
