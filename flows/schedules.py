@@ -88,13 +88,13 @@ def _report_interrupted_runs() -> None:
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter
-    from prefect.states import Completed, Crashed
+    from prefect.states import Completed, Crashed, State
 
     states = {"any_": ["PENDING", "RUNNING", "CANCELLING"]}
     at_work = FlowRunFilter.model_validate({"state": {"type": states}})
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=at_work):
-            state = Crashed(message=INTERRUPTED)
+            state: State = Crashed(message=INTERRUPTED)
             month = _landed_month(run.parameters, run.tags)
             if month:
                 state = Completed(message=f"{month} has landed; {INTERRUPTED}")

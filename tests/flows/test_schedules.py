@@ -16,7 +16,6 @@ from scheduled import Schedules
 from waiting import PATIENCE
 
 from flows import schedules
-from pipelines.check import history
 
 DEPLOYMENT = """
 name: stand-in
@@ -90,4 +89,3 @@ def test_a_scheduled_run_lands_and_sigterm_ends_all(scheduled):
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
     assert scheduled.ended("COMPLETED")[0] == "4 ran, 0 restored from the cache, 0 unchanged"
     assert (scheduled.folder / "data/c").read_text() == "c"
-    assert list((scheduled.folder / history.LANDED / "sample").glob(f"*/{history.LAST}"))
