@@ -153,23 +153,21 @@ def tag_month(root: Path, tag: str, commit: str, accepted: Sequence[object]) -> 
     if commit_of(root, tag) != commit:
         lines = [f"{tag} landed", ""]
         lines += [safe_text.line(f"- {acceptance}") for acceptance in accepted]
-        _tag(root, tag, "\n".join(lines), commit)
+        _tag(root, tag, commit, "-m", "\n".join(lines))
 
 
-def tag_release(root: Path, version: str, commit: str) -> str | None:
-    """Tag the commit of a release; returns the tag, or None if the commit is not in this clone.
-
-    A release's tag never moves. Where another release has the version too, as in another folder,
-    the tag ends with the commit.
-    """
-    if commit_of(root, commit) is None:
-        return None
+def tag_release(root: Path, version: str, commit: str, changelog: Path) -> str:
+    """Tag the commit of a release; returns the tag, which never moves. Its text is a changelog."""
     tag = f"release/{version}"
-    if commit_of(root, tag) not in (None, commit):
-        tag += f"-{commit[:COMMIT_CHARS]}"
     if commit_of(root, tag) is None:
-        _tag(root, tag, f"Release {version}", commit)
+        _tag(root, tag, commit, "--cleanup=verbatim", "--file", str(changelog))
     return tag
+
+
+def landed_tag(root: Path, commit: str) -> str | None:
+    """The tag that says that a commit has landed, the first of several; None without one."""
+    tags = [tag for tag in tags_of(root, commit) if tag.startswith("data/")]
+    return tags[0] if tags else None
 
 
 def tags_of(root: Path, commit: str) -> list[str]:
@@ -205,9 +203,9 @@ def user(root: Path) -> str:
     return named or os.environ.get("USER", "someone")
 
 
-def _tag(root: Path, tag: str, message: str, commit: str) -> None:
+def _tag(root: Path, tag: str, commit: str, *message: str) -> None:
     day = _git(root, "show", "--no-patch", "--format=%cI", commit)
-    words = ["--annotate", "--force", "-m", message, tag, commit]
+    words = ["--annotate", "--force", *message, tag, commit]
     _git(root, "tag", *words, environment=_identity(root) | {"GIT_COMMITTER_DATE": day})
 
 

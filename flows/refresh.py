@@ -256,7 +256,8 @@ def release(version: str | None = None, to: str | None = None) -> State:
     log = get_run_logger()
     message = []
     try:
-        for line in releases.publish(to, version, releases.OUT, send=True, waiting=log.info):
+        lines = releases.write_and_publish(to, version, releases.OUT, send=True, waiting=log.info)
+        for line in lines:
             log.info(line)
             if not line.startswith(" "):  # a line that begins with a space names a single file
                 message.append(line)

@@ -1,26 +1,33 @@
-"""Write and publish releases.
+"""Write releases, and publish them.
 
-One is made only where the data are what commit, params and DVC say.
+A release is made of what is committed. Git's tags say which commits have landed, and which releases
+there are: the next one follows on the highest version that has a tag.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, NamedTuple
 
 from flows import data_branch, workspace
 from flows.dvc_repo import stages_of_lock
 from pipelines.errors import LongtailError
-from pipelines.params import params_file
+from pipelines.params import params, params_file
+from pipelines.sources import snapshots
+from pipelines.storage.atomic import scratch_folder
 
 OUT = Path("release")
+TAG = "release/"  # <version>
 NAMES_SHOWN = 3  # stages that an error names
 
 
-def publish(
+class Written(NamedTuple):
+    folder: Path  # of the release that has the present tables
+    message: str
+
+
+def write_and_publish(
     to: str | None,
     version: str | None,
     out: Path,
@@ -28,28 +35,36 @@ def publish(
     send: bool,
     waiting: Callable[[str], None] | None = None,
 ) -> Iterator[str]:
-    """Write the next release, and send the highest version in `out` to `to`, if that is named.
+    """Write the next release, and publish it at `to`, if that is named.
 
-    Its retrievers are sent too, to a model repository each.
+    Yields lines about both. Another run at work is waited for if `waiting` is given, which is told
+    so. Raises LongtailError as `write_release` and `publish` do.
+    """
+    with workspace.alone(waiting):
+        written = write_release(version, out)
+    yield written.message
+    if to:
+        yield from publish(to, written.folder, send=send)
 
-    Yields lines about both. The version follows on the highest one at `to`, which is brought here
-    first. Without `send` nothing is sent. Another run at work is waited for if `waiting` is given,
-    which is told so. Raises LongtailError as `write_release` does, and where the version is at `to`
-    with other bytes.
+
+def publish(to: str, folder: Path, *, send: bool = True) -> Iterator[str]:
+    """Send the release in a folder to `to`, and its retrievers to a model repository each.
+
+    Yields lines about what it sends. What is there with the same bytes is not sent again, and what
+    is there need not be here. Without `send` nothing is sent. Raises LongtailError where the
+    release is not gated, is in neither place, or is at `to` with other bytes.
     """
     from pipelines.release import publish, versions
 
-    if to is None:
-        with workspace.alone(waiting):
-            yield write_release(version, out)
-        return
-
-    with publish.opened(publish.Place(to)) as dataset, workspace.alone(waiting):
-        dataset.bring_last(out)
-        yield write_release(version, out)
-
-    folder = versions.latest(out)
-    assert folder, "write_release has written one, or there was one before"
+    if folder.name.endswith(versions.NOT_GATED):
+        raise LongtailError(f"{folder}: not gated, expected a release of a run that has landed")
+    if not folder.is_dir():
+        with publish.opened(publish.Place(to)) as target:
+            if folder.name not in target.versions():
+                remedy = "docs/releases.md says how to write it again"
+                raise LongtailError(f"{folder}: neither here nor at {target.where}; {remedy}")
+            yield f"{folder.name} is there already: {target.where}"
+            return
     for place in publish.places(to, folder):
         with publish.opened(place) as target:
             plan = target.plan(folder)
@@ -64,40 +79,59 @@ def publish(
                 yield "nothing was sent; --yes sends it"
 
 
-def write_release(version: str | None = None, out: Path = OUT) -> str:
-    """Write the next release below `out`; returns a line on where it is, or why there is none.
+def write_release(
+    version: str | None = None, out: Path = OUT, landing: str | None = None
+) -> Written:
+    """Write the release of git's commit below `out`, and tag the commit, if it has landed.
 
-    Git's commit of the last release in `out` gets a tag, if it has none yet. Raises LongtailError
-    as `read_provenance` does.
+    `landing` is the tag by which it is about to land. Without it and without a tag `data/...`, the
+    release is not gated. A release whose tag the commit has is written again if `out` lacks it.
+    Raises LongtailError as `read_provenance` does, and where the tables of the
+    release before are neither in `out` nor DVC's.
     """
     from pipelines.release import contents, versions
 
     root = Path.cwd()
-    params = params_file.load_params()
-    machine = contents.machine_patterns(os.environ, [root, Path.home()])
-    folder = versions.write_release(
-        Path("data"),
-        out,
-        read_provenance(root),
-        version=version,
-        machine=machine,
-        ingest=params.ingest,
-        threads=params.compute.threads,
-    )
-    last = versions.latest(out)
-    assert last, "write_release has written one, or there was one before"
-    provenance = json.loads((last / "provenance.json").read_text(encoding="utf-8"))
-    tag = data_branch.tag_release(root, last.name, provenance["commit"])
-    if folder:
-        return f"the release: {folder}, git's tag {tag}"
-    return f"nothing changed since the last release in {out}: no new one"
+    settings = params_file.load_params()
+    made_by = read_provenance(root, landing)
+    commit = made_by["commit"]
+    earlier = _tagged_versions(root)
+    of_commit = _tagged_versions(root, "--points-at", commit)
+    if of_commit and version in (None, of_commit[-1]):
+        version = of_commit[-1]
+        if _is_here(root, out / version):
+            return Written(out / version, f"the release {version} is there already")
+        earlier = earlier[: earlier.index(version)]
+
+    with scratch_folder() as scratch:
+        previous = out / earlier[-1] if earlier else None
+        if previous and not _is_here(root, previous):
+            previous = _bring_back(root, previous.name, Path(scratch), settings)
+        folder = versions.write_release(
+            Path("data"),
+            out,
+            made_by,
+            version=version,
+            previous=previous,
+            machine=contents.machine_patterns(os.environ, [root, Path.home()]),
+            ingest=settings.ingest,
+            threads=settings.compute.threads,
+        )
+
+    if folder is None:
+        folder = out / earlier[-1]
+        return Written(folder, f"nothing changed since the release {folder.name}: no new one")
+    if not made_by["landed"]:
+        return Written(folder, f"the release: {folder}, as git's commit has not landed")
+    tag = data_branch.tag_release(root, folder.name, commit, folder / versions.CHANGELOG)
+    return Written(folder, f"the release: {folder}, git's tag {tag}")
 
 
-def read_provenance(root: Path) -> dict[str, Any]:
-    """What made the data under `root`: the commit, its date, the params, and the outputs' MD5s.
+def read_provenance(root: Path, landing: str | None = None) -> dict[str, Any]:
+    """What made the data under `root`, as `versions.write_release` takes it.
 
-    The commit holds dvc.lock as it is, so DVC finds the data by it; data_branch.record makes it if
-    need be. Raises LongtailError as that does, and where a stage is not up to date.
+    Raises LongtailError where a file is not as in git's commit, and where a stage is not up to
+    date.
     """
     from flows import graph
 
@@ -115,11 +149,66 @@ def read_provenance(root: Path) -> dict[str, Any]:
         outs = locked[stage.name].get("outs", [])
         md5s[stage.name] = {out["path"]: out["md5"] for out in outs}
 
-    commit = data_branch.record(root)
-    params_text = (root / "params.yaml").read_text(encoding="utf-8")
+    commit = data_branch.head(root)
+    values = params_file.read_values()
     return {
         "commit": commit,
-        "commit_date": data_branch.date(root, commit),
-        "params": yaml.safe_load(params_text),
+        "landed": landing or data_branch.landed_tag(root, commit),
+        "date": str(snapshots.last_day(values["popularity"]["month"])),
+        "params": values,
         "dvc": md5s,
     }
+
+
+def _tagged_versions(root: Path, *options: str) -> list[str]:
+    """The versions of the releases that have a tag, lowest first; `options` are git's."""
+    from pipelines.release import versions
+
+    words = ["--list", "--sort=version:refname", *options, f"{TAG}*"]
+    tags = data_branch._git(root, "tag", *words).splitlines()
+    names = [tag.removeprefix(TAG) for tag in tags]
+    return [name for name in names if versions.VERSION.fullmatch(name)]
+
+
+def _is_here(root: Path, folder: Path) -> bool:
+    """Whether a folder is the release that the tag of its version names."""
+    file = folder / "provenance.json"
+    if not file.is_file():
+        return False
+    commit = json.loads(file.read_text(encoding="utf-8"))["commit"]
+    return commit == data_branch.commit_of(root, f"{TAG}{folder.name}")
+
+
+def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params) -> Path:
+    """Write to `scratch` what the next release is compared with, of a release that is not here.
+
+    In a new clone, DVC has its tables and retrievers by the tag, and the changelog is the tag's
+    text. Raises LongtailError where DVC can't get them.
+    """
+    from dvc.repo import Repo
+
+    from pipelines.release import contents, versions
+    from pipelines.storage import database
+
+    tag = f"{TAG}{version}"
+    try:
+        with Repo.open(str(root), rev=tag) as repo:
+            for out in repo.index.outs:
+                if out.def_path.startswith(contents.COMPARED):
+                    target = scratch / out.def_path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    repo.dvcfs.get(out.def_path, str(target), recursive=True)
+    except Exception as error:  # of DVC or of its remote
+        problem = " ".join(str(error).split())
+        remedy = f"copy the folder of {tag} here, or name the remote that has its data"
+        raise LongtailError(f"{tag}: DVC can't get its tables ({problem}); {remedy}") from None
+
+    folder = scratch / version
+    folder.mkdir()
+    with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
+        contents.write_tables(db, scratch / "data", folder)
+    contents.copy_retrievers(scratch / "data", folder)
+    changelog = data_branch._git(root, "tag", "--list", "--format=%(contents)", tag)
+    (folder / versions.CHANGELOG).write_text(f"{changelog}\n", encoding="utf-8")
+    contents.write_sums(folder)
+    return folder

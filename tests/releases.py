@@ -10,7 +10,7 @@ import tiny_models
 from pipelines.adaptive import rule
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params
-from pipelines.release.versions import write_release
+from pipelines.release.versions import VERSION, write_release
 from pipelines.storage.atomic import write_json
 from pipelines.tables.answers import THRESHOLDS
 from pipelines.tables.questions import POPQA
@@ -25,7 +25,8 @@ LINK_SCHEMA = dict.fromkeys(("question_id", "relation", "split", "s_uri"), pa.st
 LINK_SCHEMA |= {"s_pop": pa.int64(), "link": pa.string(), "question": pa.string()}
 MADE_BY = {
     "commit": "0123456789abcdef0123456789abcdef01234567",
-    "commit_date": "2026-11-22",
+    "landed": "data/sample/2026-10",
+    "date": "2026-10-31",
     "params": {
         "profile": "sample",
         "language": "en",
@@ -48,7 +49,17 @@ MADE_BY = {
         "parts": {"tuned": ["dense"], "answered": ["popqa"], "datastore": "wikipedia"},
         "thresholds": {"search": "shrunk"},
     },
-    "dvc": {"build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
+    "dvc": {
+        "build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"},
+        "others": {
+            "data/questions/entityquestions": "",
+            "data/adaptive/popularity": "",
+            "data/models/lsr/dense": "",
+            "data/metrics/lsr_dense.json": "",
+            "data/analyses": "",
+            "data/raw": "",
+        },
+    },
 }
 
 
@@ -213,9 +224,17 @@ def release(
     made_by=MADE_BY,
     machine=None,
 ):
-    """The folder of the release of `data` below `out`, or None."""
+    """The folder of the release of `data` below `out`, or None. It follows on the last one there."""
+    gated = [folder for folder in sorted(out.glob("*")) if VERSION.fullmatch(folder.name)]
     return write_release(
-        data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads
+        data,
+        out,
+        made_by,
+        version=version,
+        previous=gated[-1] if gated else None,
+        machine=machine or {},
+        ingest=INGEST,
+        threads=threads,
     )
 
 

@@ -189,6 +189,7 @@ def test_a_run_is_asked_released_and_toured(copied, call, tmp_path, monkeypatch)
     assert answer.startswith("relation: ")
     assert "popularity: " in answer
     assert answer.splitlines()[-1].startswith("answer: ")
+    copied.commit()
     said("release", "--out", str(tmp_path / "release"))
     made = run_the_tour(tmp_path, copied.folder / "data")
     assert len(made["bits"]) > 2

@@ -54,7 +54,6 @@ EXAMPLES = {
     "release": (
         "longtail release",
         "longtail release --to hub:OWNER/NAME --yes",
-        "longtail release --check release/1.0.0",
     ),
     "release diff": ("longtail release diff release/1.0.0 release/1.1.0",),
 }

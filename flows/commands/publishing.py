@@ -24,29 +24,18 @@ def release(
         str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --to, send it there.")] = False,
-    check: Annotated[
-        Path | None, typer.Option(help="Only compare this release with its checksums.")
-    ] = None,
 ) -> None:
-    """Write a release, publish or check one.
+    """Write a release, or publish one.
 
     A release has PopQA, a card, licences, provenance and checksums.
     """
     if context.invoked_subcommand:
         return
-    if check:
-        from pipelines.release import contents
-
-        folder = (terminal.CALLED_FROM / check).resolve()
-        n_files = contents.check_sums(folder)
-        terminal.show(f"{folder}: {n_files} files as they were released")
-        return
-
     if yes and not to:
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")
     out = (terminal.CALLED_FROM / out).resolve() if out else releases.OUT
     terminal.check_folder(out)
-    for line in releases.publish(to, version, out, send=yes):
+    for line in releases.write_and_publish(to, version, out, send=yes):
         terminal.show(line)
 
 

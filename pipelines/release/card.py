@@ -24,6 +24,7 @@ from pipelines.storage.atomic import write_json
 from pipelines.tables.table import type_name
 
 TITLE = "PopQA by Longtail"
+NOT_GATED = "This release is not gated: its run has not landed, so use it only to try things out."
 PAPER = """@inproceedings{mallen2023trust,
   title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and \
 Non-Parametric Memories},
@@ -87,6 +88,9 @@ def _facts(
 ) -> Facts:
     """What the card and the licence say of a release."""
     tables = contents.present(folder)
+    description = [f"{table.title}." for table in tables]
+    if not made_by["landed"]:
+        description.append(NOT_GATED)
     params = made_by["params"]
     popqa = _popqa(db)
     has_published = popqa["published"] > 0
@@ -101,8 +105,8 @@ def _facts(
         "code": params["language"],
         "language": spoken,
         "version": folder.name,
-        "date": made_by["commit_date"],
-        "description": " ".join(f"{table.title}." for table in tables),
+        "date": made_by["date"],
+        "description": " ".join(description),
         "citation": PAPER,
         "licences": _licences(has_published),
         "size": _size(db, tables),
@@ -121,6 +125,7 @@ def _facts(
         "rules": contents.rules(folder),
         "canary": contents.CANARY,
         "commit": made_by["commit"],
+        "landed": made_by["landed"],
         "retrievers": sorted(contents.retrievers(folder)),
         "sources": _sources(manifest, spoken.name),
         "generated": is_generated(manifest),

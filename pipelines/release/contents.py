@@ -39,6 +39,9 @@ RULES = "rules"  # <question set>/<language model>/<method>.json
 # The same in every release, for ever: whoever filters a training text by it must find all of them.
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
 TEXT_SUFFIXES = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
+TUNED = "models/lsr"  # <name>/, below the folder of datasets
+# The outputs of a run that have the tables and retrievers of a release.
+COMPARED = ("data/questions", "data/adaptive", f"data/{TUNED}")
 PRIVATE_PARAMS = ("contact", "compute.dask")  # they say who computes where
 SECRET_PATTERNS = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
@@ -123,6 +126,19 @@ TABLES = _read_tables()
 POPQA, LINKS, THRESHOLDS = TABLES
 
 
+def link_outputs(data: Path, stages: Mapping[str, Iterable[str]], folder: Path) -> Path:
+    """Link the outputs of each of a run's stages below `folder`; returns the folder of the links.
+
+    What else lies in `data` is of other runs and gets into no release.
+    """
+    for outs in stages.values():
+        for name in outs:
+            link = folder / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to((data.parent / name).absolute())
+    return folder / data.name
+
+
 def present(folder: Path) -> list[ReleaseTable]:
     """The tables that a release's folder has."""
     return [table for table in TABLES if (folder / table.parquet).is_file()]
@@ -139,15 +155,20 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
             _write_table(db, table, source, folder)
     if not (folder / POPQA.parquet).is_file():
         expected = "expected PopQA; `longtail run` makes it"
-        raise LongtailError(f"{data / POPQA.source}: no question in it, {expected}")
+        raise LongtailError(f"data/{POPQA.source}: no question in it, {expected}")
 
 
 def _write_table(
     db: duckdb.DuckDBPyConnection, table: ReleaseTable, source: Path, folder: Path
 ) -> None:
-    """Write a table's columns as Parquet and TSV, its rows in the order of `source`."""
+    """Write a table's columns as Parquet and TSV, its rows in the order of `source`.
+
+    A run of the past may have other columns.
+    """
     database.view(db, "source", source, numbered=True)
-    rows = f"SELECT {', '.join(table.names)} FROM source ORDER BY file_row_number"
+    present_names = parquet.schema_of(source).names
+    names = [name for name in table.columns or present_names if name in present_names]
+    rows = f"SELECT {', '.join(names)} FROM source ORDER BY file_row_number"
     database.write_query(db, rows, folder / table.parquet)
     tsv = folder / table.tsv
     if table is POPQA:
@@ -194,17 +215,15 @@ def write_rules(data: Path, folder: Path) -> None:
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
 
-def copy_retrievers(data: Path, folder: Path, tuned: Iterable[str]) -> None:
+def copy_retrievers(data: Path, folder: Path) -> None:
     """Copy the encoders that the run tuned into a release's folder, without their cards."""
-    for name in tuned:
-        encoder = data / "models/lsr" / name
-        if encoder.is_dir():
-            shutil.copytree(
-                encoder,
-                folder / RETRIEVERS / name,
-                ignore=shutil.ignore_patterns(CARD),
-                copy_function=shutil.copyfile,  # readable by all
-            )
+    for encoder in (data / TUNED).glob("*"):
+        shutil.copytree(
+            encoder,
+            folder / RETRIEVERS / encoder.name,
+            ignore=shutil.ignore_patterns(CARD),
+            copy_function=shutil.copyfile,  # readable by all
+        )
 
 
 def retrievers(folder: Path) -> dict[str, dict[str, str]]:

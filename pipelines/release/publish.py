@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,7 @@ from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
 from pipelines import safe_text
 from pipelines.errors import LongtailError
-from pipelines.release import contents, versions
-from pipelines.storage.atomic import atomic
+from pipelines.release import contents
 
 HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -87,38 +85,12 @@ class Hub:
         self.is_sending = False  # whether bytes may have been sent
 
     def versions(self) -> list[str]:
-        """The versions that the repository has as tags."""
+        """The versions that the repository has, which are tags."""
         try:
             tags = self.api.list_repo_refs(self.repository, repo_type=self.repo_type).tags
         except RepositoryNotFoundError:
             return []
-        return [tag.name for tag in tags if versions.VERSION.fullmatch(tag.name)]
-
-    def bring_last(self, out: Path) -> None:
-        """Get the highest version into `out`, if `out` lacks it: the next release is compared with
-        it.
-
-        Raises LongtailError where `out` has that version with other bytes.
-        """
-        last = max(self.versions(), key=versions.numbers, default=None)
-        if last is None:
-            return
-        folder = out / last
-        if (folder / contents.SUMS).is_file():
-            if _local_sums(folder) != self._sums(last):
-                advice = "use another folder with --out"
-                raise LongtailError(f"{folder}: {self.where} has another {last}; {advice}")
-            return
-
-        with atomic(folder) as temporary:
-            temporary.mkdir()
-            self.api.snapshot_download(
-                self.repository, repo_type=self.repo_type, revision=last, local_dir=temporary
-            )
-            # the library's own folder, and the Hub's file of settings
-            shutil.rmtree(temporary / ".cache", ignore_errors=True)
-            (temporary / ".gitattributes").unlink(missing_ok=True)
-            contents.check_sums(temporary)
+        return [tag.name for tag in tags]
 
     def plan(self, release: Path) -> list[str] | None:
         """What sending the release in a folder does, as lines; None if the Hub has the same bytes.

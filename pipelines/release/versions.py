@@ -7,6 +7,8 @@ previous release give the same bytes. A release that fails leaves nothing behind
 The change is major where columns, tables or retrievers are gone or columns have another type. It is
 minor where rows are added or gone, or columns, tables or retrievers are new. It is a patch where
 only values changed, or a retriever was tuned anew. Without a change there is no release.
+
+A release of a run that has not landed is called NOT_GATED, and no later one is compared with it.
 """
 
 import json
@@ -30,8 +32,8 @@ from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
 
 FIRST_VERSION = "1.0.0"
 CHANGELOG = "CHANGELOG.md"
-CHANGELOG_TITLE = "# Changelog\n"
 LEVELS = ("major", "minor", "patch")
+NOT_GATED = "-not-gated"  # the end of the version of a release whose run has not landed
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MANIFEST = Path("raw/manifest.json")
 
@@ -42,27 +44,27 @@ def write_release(
     made_by: Facts,
     *,
     version: str | None,
+    previous: Path | None,
     machine: Mapping[str, str],
     ingest: params.Ingest,
     threads: int,
 ) -> Path | None:
     """Write `out`/<version> from `data`, the folder of datasets.
 
-    Returns the release's folder, or None where nothing changed since the last release. `made_by`
-    has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of the stages' outputs.
-    `machine` names what must not be in a release, each
-    with its pattern. Raises LongtailError, and leaves `out` as it was, where a check fails or
-    `version` is lower than the changes call for.
+    Returns the release's folder, or None where nothing changed since the release in the folder
+    `previous`. `made_by` has commit; landed, the tag by which the commit has landed, or None; date,
+    the last day of the data's month; params; and dvc, the hashes of the stages' outputs. `machine`
+    names what must not be in a release, each with its pattern. Raises LongtailError, and leaves
+    `out` as it was, where a check fails or `version` is lower than the changes call for.
     """
     if version:
         numbers(version)
-    manifest = _read_manifest(data)
+    if previous:
+        contents.check_sums(previous)
     sweep()
     with scratch_folder() as scratch:
-        previous = latest(out)
-        if previous:
-            contents.check_sums(previous)
-
+        data = contents.link_outputs(data, made_by["dvc"], Path(scratch))
+        manifest = _read_manifest(data)
         folder = Path(scratch, "release")
         folder.mkdir()
         with database.connect(ingest.memory_gb, threads) as db:
@@ -71,14 +73,17 @@ def write_release(
             if previous and not changes["level"]:
                 return None
 
-            folder = folder.rename(folder.with_name(next_version(changes, version)))
+            name = next_version(changes, version)
+            if not made_by["landed"]:
+                name += NOT_GATED
+            folder = folder.rename(folder.with_name(name))
             write_json(folder / "changes.json", changes)
             summary = []
             if previous:
                 summary = write_difference(
                     previous, folder, folder / "difference", ingest=ingest, threads=threads
                 )
-            newest = write_changelog(folder, previous, made_by["commit_date"], changes, summary)
+            newest = write_changelog(folder, previous, made_by["date"], changes, summary)
             _write_provenance(folder, changes, made_by, manifest)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
             harness_task.write_harness_task(folder, made_by["params"])
@@ -96,7 +101,7 @@ def _read_manifest(data: Path) -> list[Facts]:
     file = data / MANIFEST
     if not file.is_file():
         expected = "expected the list of sources; `longtail run` makes it"
-        raise LongtailError(f"{file}: no such file, {expected}")
+        raise LongtailError(f"data/{MANIFEST}: no output of this run, {expected}")
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -104,7 +109,7 @@ def _write_data(db: duckdb.DuckDBPyConnection, data: Path, folder: Path, made_by
     """Write the tables and rules of a release, and check them."""
     contents.write_tables(db, data, folder)
     contents.write_rules(data, folder)
-    contents.copy_retrievers(data, folder, made_by["params"]["parts"]["tuned"])
+    contents.copy_retrievers(data, folder)
     spoken = language.read_language(made_by["params"]["language"])
     contents.check_tables(db, folder, spoken)
 
@@ -125,10 +130,16 @@ def _write_provenance(
 
 
 def _publish(folder: Path, target: Path) -> Path:
-    """Copy a finished release to its place, as a whole or not at all."""
+    """Copy a finished release to its place, as a whole or not at all, if it isn't there yet.
+
+    Raises LongtailError where other bytes are there: no release is written over.
+    """
     if target.exists():
-        expected = "expected no such folder; releases are never written over"
-        raise LongtailError(f"{target}: is there already, {expected}")
+        sums = target / contents.SUMS
+        if sums.is_file() and sums.read_bytes() == (folder / contents.SUMS).read_bytes():
+            return target
+        expected = "expected no such folder, as no release is written over; remove it if you can"
+        raise LongtailError(f"{target}: is there already with other bytes, {expected}")
     with atomic(target) as temporary:
         shutil.copytree(folder, temporary)
     return target
@@ -139,15 +150,6 @@ def numbers(version: str) -> tuple[int, ...]:
     if not VERSION.fullmatch(version):
         raise LongtailError(f"{version}: no version, expected three numbers as 1.0.0")
     return tuple(int(number) for number in version.split("."))
-
-
-def latest(out: Path) -> Path | None:
-    """The folder of the highest version below `out`, if there is any."""
-    releases = []
-    for path in out.glob("*"):
-        if VERSION.fullmatch(path.name) and (path / contents.SUMS).is_file():
-            releases.append(path)
-    return max(releases, key=lambda path: numbers(path.name), default=None)
 
 
 def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Path) -> Facts:
@@ -220,10 +222,8 @@ def write_changelog(
     """
     facts = {"version": folder.name, "date": date, "changes": changes, "moved": summary}
     newest = render("changelog.md.j2", facts).strip()
-    earlier = ""
-    if previous and (previous / CHANGELOG).is_file():
-        text = (previous / CHANGELOG).read_text(encoding="utf-8")
-        earlier = text.removeprefix(CHANGELOG_TITLE)
-    text = f"{CHANGELOG_TITLE}\n{newest}\n{earlier}"
+    text = f"{newest}\n"
+    if previous:
+        text += "\n" + (previous / CHANGELOG).read_text(encoding="utf-8")
     (folder / CHANGELOG).write_text(text, encoding="utf-8")
     return newest

@@ -166,16 +166,20 @@ def test_a_month_is_compared_with_the_last_one_before_it(run):
         assert text == (f"# {compared}\n" if compared else "")
 
 
-def test_a_releases_tag_never_moves(run):
+def test_a_releases_tag_says_what_changed_and_never_moves(run):
     first = commit()
-    assert data_branch.tag_release(Path.cwd(), "1.0.0", first) == "release/1.0.0"
+    assert data_branch.landed_tag(Path.cwd(), first) is None
+    changes = Path(".longtail/CHANGELOG.md")
+    changes.write_text("## 1.0.0 (2021-10-31)\n\nThe first release.\n")
+    assert data_branch.tag_release(Path.cwd(), "1.0.0", first, changes) == "release/1.0.0"
     lock("two")
     second = commit()
-    other = f"release/1.0.0-{second[:7]}"
-    for _ in range(2):
-        assert data_branch.tag_release(Path.cwd(), "1.0.0", second) == other
-    assert here("rev-parse", "release/1.0.0^{}", f"{other}^{{}}").split() == [first, second]
-    assert data_branch.tag_release(Path.cwd(), "2.0.0", "f" * 40) is None, "made in another clone"
+    data_branch.tag_release(Path.cwd(), "1.0.0", second, Path("params.yaml"))
+    assert here("rev-parse", "release/1.0.0^{}") == first
+    assert here("tag", "-l", "--format=%(contents)", "release/1.0.0") == changes.read_text().strip()
+    assert data_branch.landed_tag(Path.cwd(), first) is None, "a release's tag is none of a month"
+    lock("three")
+    assert data_branch.landed_tag(Path.cwd(), land()) == TAG
 
 
 def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
@@ -198,7 +202,7 @@ def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
     monkeypatch.chdir(old)
     lock("three")
     third = land("2021-10")
-    data_branch.tag_release(Path.cwd(), "1.0.0", third)
+    data_branch.tag_release(Path.cwd(), "1.0.0", third, Path("params.yaml"))
     with pytest.raises(LongtailError, match=r"^git push hub: .*rejected.*; nothing was sent"):
         data_branch.push(Path.cwd(), "hub", third)
     assert git(hub, "tag").split() == ["data/sample/2021-08", "data/sample/2021-09"]

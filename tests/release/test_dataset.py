@@ -102,7 +102,10 @@ def test_a_release_has_every_file(first):
         "P19-2\tP19\ttest\t\t\tambiguous",
     ]
     made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
-    assert (made["commit"], made["dvc"]) == (releases.MADE_BY["commit"], releases.MADE_BY["dvc"])
+    assert {name: made[name] for name in ("commit", "landed", "date", "dvc")} == {
+        name: MADE_BY[name] for name in ("commit", "landed", "date", "dvc")
+    }
+    assert "`, which has landed as `data/sample/2026-10`" in card_of(first)
     assert made["sources"][0]["sha256"] == "0" * 64
     assert (made["params"]["thresholds"], "contact" in made["params"]) == (
         {"search": "shrunk"},
@@ -237,10 +240,56 @@ def test_the_card_says_dates_that_are_far_apart(tmp_path, origin, said):
 def test_the_same_data_gives_the_same_bytes(first, tmp_path):
     data = write_data(tmp_path / "data")
     assert files_of(release(data, tmp_path / "out", threads=3)) == files_of(first)
-    assert release(data, tmp_path / "out", made_by=releases.MADE_BY | {"commit": "f" * 40}) is None
+    assert release(data, tmp_path / "out", made_by=MADE_BY | {"commit": "f" * 40}) is None
     assert files_of(tmp_path / "out") == {
         f"1.0.0/{name}": body for name, body in files_of(first).items()
     }
+
+
+def test_a_release_of_a_run_that_has_not_landed_says_so_everywhere(first, tmp_path):
+    """It replaces nothing, and is nothing that a later one follows on."""
+    out = shutil.copytree(first, tmp_path / "out/1.0.0").parent
+    made_by = MADE_BY | {"landed": None}
+    for views in (100, 100):  # the same bytes twice
+        data = write_data(tmp_path / "data", questions(views=VIEWS | {2: views}))
+        folder = release(data, out, made_by=made_by)
+        assert folder == out / "1.0.1-not-gated"
+    provenance = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    assert (provenance["landed"], provenance["version"]) == (None, "1.0.1-not-gated")
+    said = "This release is not gated: its run has not landed"
+    croissant = json.loads((folder / "croissant.json").read_text(encoding="utf-8"))
+    assert croissant["version"] == "1.0.1-not-gated"
+    assert said in croissant["description"]
+    assert said in card_of(folder)
+    assert said not in card_of(first)
+    assert "landed as" not in card_of(folder)
+
+    import mlcroissant
+
+    issues = mlcroissant.Dataset(str(folder / "croissant.json")).metadata.ctx.issues
+    assert (issues.errors, issues.warnings) == (set(), set())
+
+    before = files_of(folder)
+    data = write_data(tmp_path / "data", questions(views=VIEWS | {2: 101}))
+    error = r"1\.0\.1-not-gated: is there already with other bytes, expected no such folder"
+    with pytest.raises(LongtailError, match=error):
+        release(data, out, made_by=made_by)
+    assert files_of(folder) == before
+    assert release(data, out).name == "1.0.1"
+
+
+def test_a_release_holds_the_outputs_of_one_run(tmp_path):
+    """What another run left in data/ is in no release."""
+    data = write_data(tmp_path / "data")
+    outs = {"build_popqa": {"data/questions/popqa": ""}, "fetch": {"data/raw": ""}}
+    folder = release(data, tmp_path / "out", made_by=MADE_BY | {"dvc": outs})
+    assert [table.name for table in contents.present(folder)] == ["popqa"]
+    assert contents.rules(folder) == contents.retrievers(folder) == {}
+    del outs["build_popqa"]
+    with pytest.raises(LongtailError, match=r"^data/questions/popqa/popqa\.parquet: no question"):
+        release(data, tmp_path / "other", made_by=MADE_BY | {"dvc": outs})
+    with pytest.raises(LongtailError, match=r"^data/raw/manifest\.json: no output of this run"):
+        release(data, tmp_path / "other", made_by=MADE_BY | {"dvc": {}})
 
 
 def test_the_next_release_says_what_changed(made):
@@ -262,7 +311,7 @@ def test_the_next_release_says_what_changed(made):
     log = (second / "CHANGELOG.md").read_text(encoding="utf-8")
     assert moved in log
     assert "occupation (P106)    5    4      0     1 " in log
-    assert log.endswith("\n## 1.0.0 (2026-11-22)\n\nThe first release.\n")
+    assert log.endswith("\n## 1.0.0 (2026-10-31)\n\nThe first release.\n")
     contents.check_sums(second)
 
 
@@ -303,13 +352,14 @@ def test_a_release_that_fails_leaves_the_last_one_as_it_was(first, tmp_path, mon
     out = tmp_path / "out"
     shutil.copytree(first, out / first.name)
     write_data(tmp_path / "data", questions(views=VIEWS | {2: 100}))
-    shutil.rmtree(tmp_path / "data/models")  # else it fails where a retriever is copied
+    stages = {"build_popqa": {"data/questions/popqa": ""}, "fetch": {"data/raw": ""}}
+    made_by = MADE_BY | {"dvc": stages}  # else it fails where a retriever is copied
 
     def fail(*_):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(f"pipelines.release.versions.{stop}", fail)
     with pytest.raises(OSError, match="no space left"):
-        release(tmp_path / "data", out)
+        release(tmp_path / "data", out, made_by=made_by)
     assert files_of(out) == {f"1.0.0/{name}": body for name, body in files_of(first).items()}
     assert not list((tmp_path / ".longtail/tmp").iterdir())

@@ -85,22 +85,24 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     assert place.hub.messages[-1] == "1.2.0"
 
 
-def test_a_retriever_is_a_model_of_its_own(hub, made, monkeypatch):
+def test_a_retriever_is_a_model_of_its_own(hub, made):
     """It has the version of the release, and is sent once, as the data set is."""
-    monkeypatch.setattr(releases, "write_release", lambda version, out: "written")
-    first = [*releases.publish(hub.to, None, made, send=True)]
+    first = [*releases.publish(hub.to, made / "1.1.0")]
     assert [line for line in first if line.startswith("sent")] == ["sent: 1.1.0"] * 2
     model = "the model ada/popqa-dense at"
     assert any(line.startswith(f"1.1.0 for {model}") for line in first)
     assert hub.of("ada/popqa-dense", "1.1.0") == files_of(made / "1.1.0/retriever/dense")
     assert hub.files("1.1.0") == files_of(made / "1.1.0")
-    _, *again = releases.publish(hub.to, None, made, send=True)
+    again = releases.publish(hub.to, made / "1.1.0")
     assert [line.startswith("1.1.0 is there already") for line in again] == [True, True]
+    there = releases.publish(hub.to, Path("another machine/1.1.0"))
+    assert [*there] == [f"1.1.0 is there already: {hub.where}"]
+    with pytest.raises(LongtailError, match=r"^another machine/1\.2\.0: neither here nor at the"):
+        next(releases.publish(hub.to, Path("another machine/1.2.0")))
 
 
 def test_other_bytes_are_refused(hub, made):
-    """The last version is brought here."""
-    place, newest, out = hub, made / "1.1.0", Path("here").resolve()
+    place, newest = hub, made / "1.1.0"
     send(place.to, newest)
     other = Path(shutil.copytree(made / "1.0.0", "1.1.0"))
     with pytest.raises(
@@ -108,16 +110,15 @@ def test_other_bytes_are_refused(hub, made):
     ):
         send(place.to, other)
     assert place.files("1.1.0") == files_of(newest)
-    with publish.opened(publish.Place(place.to)) as target:
-        for _ in range(2):
-            target.bring_last(out)
-        assert files_of(out) == {f"1.1.0/{name}": body for name, body in files_of(newest).items()}
-        shutil.rmtree(out)
-        shutil.copytree(other, out / "1.1.0")
-        with pytest.raises(
-            LongtailError, match=r"here/1\.1\.0: .* has another 1\.1\.0; use another folder"
-        ):
-            target.bring_last(out)
+
+
+def test_a_release_that_is_not_gated_is_not_sent(hub, made):
+    folder = Path(shutil.copytree(made / "1.1.0", "1.1.0-not-gated"))
+    with pytest.raises(
+        LongtailError, match=r"^1\.1\.0-not-gated: not gated, expected a release of"
+    ):
+        next(releases.publish(hub.to, folder))
+    assert hub.hub.requests == []
 
 
 def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatch):

@@ -35,7 +35,7 @@ def changes(folder, tables=(), edit=None) -> dict:
         for name, chosen in (("1.2.3", ()), ("new", tables)):
             (folder / name).mkdir()
             contents.write_tables(db, write_data(folder / "data", *chosen), folder / name)
-            contents.copy_retrievers(folder / "data", folder / name, ["dense"])
+            contents.copy_retrievers(folder / "data", folder / name)
         if edit:
             edit(folder / "new/popqa.parquet")
         return versions.changes_since(db, folder / "1.2.3", folder / "new")
@@ -122,12 +122,3 @@ def test_a_wanted_version_must_be_high_enough(tmp_path):
         "1.0.0",
         "0.1.0",
     ]
-
-
-def test_the_latest_is_by_number_and_finished(tmp_path):
-    assert versions.latest(tmp_path) is None
-    for name in ("1.9.0", "1.10.0", "2.0.0", ".3.0.0", "latest"):
-        (tmp_path / name).mkdir()
-        if name != "2.0.0":
-            (tmp_path / name / contents.SUMS).touch()
-    assert versions.latest(tmp_path).name == "1.10.0"
