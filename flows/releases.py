@@ -50,26 +50,19 @@ def write_and_publish(
 def publish(to: str, folder: Path, *, send: bool = True) -> Iterator[str]:
     """Send the release in a folder to `to`, and its retrievers to a model repository each.
 
-    Yields lines about what it sends. What is there with the same bytes is not sent again, and what
-    is there need not be here. Without `send` nothing is sent. Raises LongtailError where the
-    release is not gated, is in neither place, or is at `to` with other bytes.
+    Yields lines about what it sends. What is there already is not sent again, and need not be here.
+    Without `send` nothing is sent. Raises LongtailError where the release is not gated, is in
+    neither place, or is at `to` with other bytes.
     """
     from pipelines.release import publish, versions
 
     if folder.name.endswith(versions.NOT_GATED):
         raise LongtailError(f"{folder}: not gated, expected a release of a run that has landed")
-    if not folder.is_dir():
-        with publish.opened(publish.Place(to)) as target:
-            if folder.name not in target.versions():
-                remedy = "docs/releases.md says how to write it again"
-                raise LongtailError(f"{folder}: neither here nor at {target.where}; {remedy}")
-            yield f"{folder.name} is there already: {target.where}"
-            return
     for place in publish.places(to, folder):
         with publish.opened(place) as target:
             plan = target.plan(folder)
             if plan is None:
-                yield f"{folder.name} is there already, with the same bytes: {target.where}"
+                yield f"{folder.name} is there already: {target.where}"
                 continue
             yield from plan
             if send:

@@ -93,15 +93,18 @@ class Hub:
         return [tag.name for tag in tags]
 
     def plan(self, release: Path) -> list[str] | None:
-        """What sending the release in a folder does, as lines; None if the Hub has the same bytes.
+        """What sending the release in a folder does, as lines; None if the Hub has it already.
 
         Raises LongtailError where the folder is not as it was released, or the Hub has the version
-        with other bytes.
+        with other bytes. Another machine may have sent what is not here.
         """
         version = release.name
         folder = release / self.part
+        is_there = version in self.versions()
+        if is_there and not folder.exists():
+            return None
         contents.check_sums(folder)
-        if version in self.versions():
+        if is_there:
             if self._sums(version) != _local_sums(folder):
                 advice = "a version stays as it is, name a higher one with --version"
                 expected = f"expected the same bytes; {advice}"

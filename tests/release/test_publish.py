@@ -97,7 +97,7 @@ def test_a_retriever_is_a_model_of_its_own(hub, made):
     assert [line.startswith("1.1.0 is there already") for line in again] == [True, True]
     there = releases.publish(hub.to, Path("another machine/1.1.0"))
     assert [*there] == [f"1.1.0 is there already: {hub.where}"]
-    with pytest.raises(LongtailError, match=r"^another machine/1\.2\.0: neither here nor at the"):
+    with pytest.raises(LongtailError, match=r"^another machine/1\.2\.0: no SHA256SUMS in it"):
         next(releases.publish(hub.to, Path("another machine/1.2.0")))
 
 
