@@ -333,7 +333,7 @@ def differing_outputs(root: Path, threads: int, stages: Collection[str]) -> tupl
         files += _files(root / out["path"])
     with ThreadPoolExecutor(threads) as pool:
         md5s = pool.map(dvc_hashes.md5, files)
-        bar = tqdm(md5s, total=len(files), unit=" files", desc="verify")
+        bar = tqdm(md5s, total=len(files), unit=" files", desc="verify", delay=BAR_DELAY)
         digests = dict(zip(files, bar, strict=True))
 
     lines: list[str] = []

@@ -47,6 +47,7 @@ HOPELESS = re.compile(  # what a remote says that it will say again
     "|rejected|not appear to be a git",
     re.IGNORECASE,
 )
+TERMINAL_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")  # such as a move of the cursor
 KILLED = re.compile("exited with (-9|137)$")
 HINT = re.compile(  # what DVC says after each stage to who runs it by hand
     "To track the changes with git, run:|git add .*|To enable auto staging, run:"
@@ -335,7 +336,8 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
 
 
 def _text(line: bytes) -> str:
-    return safe_text.line(line.decode(errors="replace").strip())
+    text = TERMINAL_CONTROL.sub(b"", line)
+    return safe_text.line(text.decode(errors="replace").strip())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,14 @@ def check_folder(out: Path) -> None:
             raise LongtailError(f"--out {out}: {path} is a file, {expected}")
 
 
+def open_page(url: str) -> None:
+    """Open a page in a browser; a line says where there is none."""
+    if shutil.which("xdg-open") or shutil.which("open"):
+        typer.launch(url)
+    elif not webbrowser.open(url):
+        print(f"no browser was found; open {url} in one")
+
+
 def take_termination_for_interrupt() -> None:
     """Have SIGTERM act as Ctrl-C, so that what the command started ends with it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -85,7 +94,7 @@ def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> No
             print(f"{label:{width}} {address}")
         print("(Ctrl-C ends it)", flush=True)
         if show:
-            typer.launch(addresses[0][1])
+            open_page(addresses[0][1])
         threading.Event().wait()
     except KeyboardInterrupt:
         print("closed")

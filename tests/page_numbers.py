@@ -4,7 +4,7 @@ file writes them, and with the word `examples` the files in examples/ before tha
 A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--rare-->0.48 [0.40,
 0.56] bits`. FIGURES says where the run has it. A block behind `<!--output-->` is part of what the
 last command in the block above prints: from the block's first line to the line that begins as its
-last one does. docs/accuracy-by-popularity.svg is the report's.
+last one does. Lines `...` stand for what is left out. docs/accuracy-by-popularity.svg is the report's.
 """
 
 import csv
@@ -30,7 +30,7 @@ FIGURE = re.compile(
     rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?"
 )  # with or without interval
 SHELL = re.compile(
-    r"^```sh\n(.*?)^```\n(?:\n<!--output-->\n```\n(.*?)^  \.\.\.\n```\n)?", re.M | re.S
+    r"^```sh\n(.*?)^```\n(?:\n<!--output-->\n```\n(?:\.\.\.\n)?(.*?)^  \.\.\.\n```\n)?", re.M | re.S
 )
 EXAMPLES = ROOT / "examples"
 EXAMPLE_ROWS = """
@@ -170,7 +170,7 @@ def fill(text: str, root: Path = ROOT) -> str:
         for command in commands(text):
             if command.output:
                 new = command.excerpt(run_longtail(command.text, Path(folder)))
-                text = text.replace(f"```\n{command.output}", f"```\n{new}")
+                text = text.replace(command.output, new)
     return text
 
 

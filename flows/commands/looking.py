@@ -138,7 +138,7 @@ def report(
     path = terminal.REPORT.resolve()
     print(path)
     if show:
-        typer.launch(path.as_uri())
+        terminal.open_page(path.as_uri())
 
 
 def explore(
@@ -184,7 +184,7 @@ def explore(
         file.write_text(pages.export(run, questions, most), encoding="utf-8")
     terminal.show(f"the page: {path}")
     if show:
-        typer.launch(path.as_uri())
+        terminal.open_page(path.as_uri())
 
 
 def _read_slice(address: str) -> tuple[Run, Slice]:

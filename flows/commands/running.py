@@ -71,7 +71,8 @@ def run(
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
-            terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
+            changes = f"{n_changed} of {len(stages)} stages changed, and others depend on them"
+            terminal.show(f"{changes}; opening Prefect's server")
             _run_flow(part, stages, month, push, commit)
         _show_results(part, stages)
 

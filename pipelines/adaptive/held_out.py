@@ -157,7 +157,8 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
 
 
 def summary(pairs: Pairs, policy: Policy, drawn: Resamples) -> dict:
-    """One search's figures for the metrics file: means with intervals, and the verdict.
+    """One search's figures for the metrics file: means with intervals, how many questions they are
+    over, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
     `gain` come from thresholds fitted again to resampled subjects (`refits`). `gain` is adaptive -
@@ -180,8 +181,9 @@ def summary(pairs: Pairs, policy: Policy, drawn: Resamples) -> dict:
     means["gain"] = max(means["gain"], paired, key=lambda gain: gain.high - gain.low)
 
     figures: dict = {name: mean.as_json() for name, mean in means.items()}
-    untestable = rule.untestable(means["oracle"].value, means[better].value, len(gains))
+    questions = int(held_out.sum())
+    untestable = rule.untestable(means["oracle"].value, means[better].value, questions)
     policy_in_use, verdict = rule.choose_policy(
         means["gain"], better, means["retrieved"], untestable
     )
-    return figures | {"policy": policy_in_use, "verdict": verdict}
+    return figures | {"questions": questions, "policy": policy_in_use, "verdict": verdict}

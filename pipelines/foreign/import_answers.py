@@ -104,7 +104,7 @@ def import_answers(
 
     lines = list(judged.lines)
     if judged.match.missing:
-        lines.append(f"{len(judged.match.missing):,} questions of the set have no answer")
+        lines.append(f"questions of the set without an answer: {len(judged.match.missing):,}")
     lines.append(
         f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes "
         "thresholds"
@@ -157,13 +157,13 @@ def _check_complete(file: Path, source: Path, questions: Questions, judged: Judg
     match = judged.match
     faults = []
     for reason, rows in match.rejected.items():
-        faults.append(f"{len(rows):,} rows {reason}: {judged.predictions.shown_rows(rows)}")
+        faults.append(f"rows that {reason} ({len(rows):,}): {judged.predictions.shown_rows(rows)}")
 
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [place for place in match.missing if splits[place] == "test"]
     if missing:
         shown = [questions.asked.questions[place] for place in missing[:QUESTIONS_SHOWN]]
-        faults.append(f"{len(missing):,} test questions have no row: {', '.join(shown)}")
+        faults.append(f"test questions without a row ({len(missing):,}): {', '.join(shown)}")
     if faults:
         raise LongtailError(
             f"{file}: {'; '.join(faults)} (joined by {match.by}), expected a row for every test "

@@ -77,7 +77,7 @@ class Match:
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
         for reason, rows in (self.rejected | {REPEATED: self.repeated}).items():
             if rows:
-                lines.append(f"{len(rows):,} rows {reason}: {predictions.shown_rows(rows)}")
+                lines.append(f"rows that {reason} ({len(rows):,}): {predictions.shown_rows(rows)}")
         if self.warning:
             lines.append(self.warning)
         return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
-from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines
+from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines, of_systems
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, in_percent, label, show
@@ -14,8 +14,8 @@ FOOTER = (
     "Made by `longtail compare`. An answer is right if it contains a gold answer (the published "
     "rule). Accuracies have Wilson's 95 % intervals, and differences bootstraps over subjects."
 )
-HEADS = {"method": "system", "against": "less", "substring": "accuracy"}
-BIN_COLUMNS = ("questions", "popularity", "method", "substring")
+HEADS = {"substring": "accuracy"}
+BIN_COLUMNS = ("questions", "popularity", "system", "substring")
 PAIR_HEADS = HEADS | {
     "gain": "accuracy",
     "only_this": "only this",
@@ -71,12 +71,12 @@ def _board_section(name: str, compared: Compared, scope: str) -> Section:
 
 def _board(compared: Compared) -> Table:
     """The accuracy of each system, with its place."""
-    rows = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
+    rows = [row | {"answers": compared.counts[row["system"]]} for row in _placed(compared)]
     caption = (
         "Per cent. Answers: questions that a system answers. Correlation: with log popularity. "
         f"{EXPLAINED}"
     )
-    columns = ["method", "place", "answers", "substring", *SYSTEM_METRICS, "correlation"]
+    columns = ["system", "place", "answers", "substring", *SYSTEM_METRICS, "correlation"]
     return table_of("leaderboard", caption, rows, columns, HEADS)
 
 
@@ -86,8 +86,8 @@ def _differences(compared: Compared) -> Table:
         "One system less another in points. Only this: questions that only the first gets right. "
         "p: McNemar's exact test, which takes questions as independent."
     )
-    columns = ["method", "against", "gain", "only_this", "only_that", "p"]
-    return table_of("pairs", caption, compared.pairs, columns, PAIR_HEADS)
+    columns = ["system", "less", "gain", "only_this", "only_that", "p"]
+    return table_of("pairs", caption, of_systems(compared.pairs), columns, PAIR_HEADS)
 
 
 def _relations_section(compared: Compared) -> Section:
@@ -103,8 +103,8 @@ def _relations_section(compared: Compared) -> Section:
     table = table_of(
         "by-relation",
         "Accuracy in per cent by relation.",
-        compared.by_relation,
-        ["relation", "questions", "method", "substring"],
+        of_systems(compared.by_relation),
+        ["relation", "questions", "system", "substring"],
         HEADS,
     )
     leads = f"{label(best)} is right most often on {wins} of {len(highest)} relations."
@@ -143,7 +143,7 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
     """
     deciles = list(dict.fromkeys(row["decile"] for row in rows))
     bins = []
-    for row in rows:
+    for row in of_systems(rows):
         shown = {name: row[name] for name in BIN_COLUMNS}
         bins.append({"number": 1 + deciles.index(row["decile"])} | shown)
 
@@ -159,7 +159,7 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
         name="by-popularity",
         kind="lines",
         rows=bins,
-        series="method",
+        series="system",
         x="popularity",
         y="substring",
         x_axis=Axis(x_name, log=is_log),
@@ -171,12 +171,10 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
     heads = HEADS | {"number": "bin", "popularity": f"median {signal}"}
     caption = f"Accuracy in per cent by {signal}, in bins of equal size."
     table = table_of("by-popularity", caption, bins, list(bins[0]), heads)
-    of_first = [row["substring"] for row in bins if row["method"] == bins[0]["method"]]
-    whose = "without retrieval"
-    if bins[0]["method"] != "closed_book":
-        whose = f"of {label(bins[0]['method'])}"
+    first = bins[0]["system"]
+    of_first = [row["substring"] for row in bins if row["system"] == first]
     leads = (
-        f"Answers {whose} are right on {in_percent(of_first[0])} % of the questions of the lowest "
+        f"{label(first)} is right on {in_percent(of_first[0])} % of the questions of the lowest "
         f"{signal}, and on {in_percent(of_first[-1])} % of those of the highest."
     )
     return Section("popularity", title, [figure, table], leads)
@@ -206,6 +204,6 @@ def _placed(compared: Compared) -> list[Row]:
     """The rows of the leaderboard with their places; equal systems share one: 1, 1, 3."""
     accuracies = [row["substring"].value for row in compared.accuracy]
     rows = []
-    for row in compared.accuracy:
+    for row in of_systems(compared.accuracy):
         rows.append(row | {"place": 1 + accuracies.index(row["substring"].value)})
     return rows

@@ -41,9 +41,18 @@ def metric_lines(rows: Sequence[Row]) -> Iterator[str]:
 def table_of_metrics(rows: Sequence[Row]) -> Table:
     """A row for each system, of the rows of the table `accuracy`."""
     caption = f"Accuracy by the published rule, and by others, in per cent. {EXPLAINED}"
-    heads = {"method": "system", "substring": "accuracy"}
-    columns = ["method", "questions", "substring", *SYSTEM_METRICS]
-    return table_of("metrics", caption, rows, columns, heads)
+    columns = ["system", "questions", "substring", *SYSTEM_METRICS]
+    return table_of("metrics", caption, of_systems(rows), columns, {"substring": "accuracy"})
+
+
+def of_systems(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the name of each `system`, and of the one that it is held against (`less`), as
+    it was given. Tables show a `method` by its label.
+    """
+    named = []
+    for row in rows:
+        named.append(row | {"system": row["method"], "less": row.get("against")})
+    return named
 
 
 def metrics_as_json(row: Row) -> dict[str, Any]:

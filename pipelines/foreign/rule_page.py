@@ -179,16 +179,11 @@ def rule_html(
     `metrics_page.table_of_metrics`.
     """
     file = results[0].file
-    of_methods = []
-    for row in by_popularity:
-        method = "closed_book" if row["method"] == file.above else row["method"]
-        of_methods.append(row | {"method": method})
-
     sections = [
         _verdict_section(results),
         _thresholds_section(results),
         _decisions_section(results),
-        popularity_section(file.signal, of_methods),
+        popularity_section(file.signal, by_popularity),
         Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
         Section("files", "What was read", list(notes[:-1]), f"{notes[-1]}."),
     ]

@@ -63,12 +63,14 @@ def _leads(tables: Tables) -> str:
 
 def _too_few_known(tables: Tables) -> Iterator[str]:
     for row in tables.first_methods:
-        if row["popularity_known"] < ENOUGH:
+        known = row["popularity_known"]
+        if known < ENOUGH:
             yield (
-                f"The subject's popularity is known for {show(row['popularity_known'])} of "
-                f"{show(row['questions'])} questions of {label(row['dataset'])}. To show accuracy "
-                f"by popularity, {ENOUGH} are needed (answer.max_questions)."
+                f"The subject's popularity is known for {known} of {show(row['questions'])} "
+                f"questions of {label(row['dataset'])}."
             )
+        if 0 < known < ENOUGH:
+            yield f"To show accuracy by popularity, {ENOUGH} are needed (answer.max_questions)."
 
 
 def _by_popularity(tables: Tables) -> list[Figure]:

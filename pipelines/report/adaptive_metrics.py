@@ -86,6 +86,8 @@ def too_few(dataset: str, figures: Mapping[str, Any], least: int) -> str:
     name = label(dataset)
     if "questions" not in figures:
         return f"No two kinds of answers to the questions of {name} are there to choose from."
+    if not figures["questions"]:
+        return f"There are no thresholds: no question of {name} has a known popularity."
     return (
         f"There are no thresholds: {figures['questions']:,} questions of {name} were answered and "
         f"have a known popularity, but no relation has {least:,} of them "

@@ -94,14 +94,14 @@ def _gains_of_thresholds(tables: Tables) -> Iterator[Measured]:
             lacking = adaptive_metrics.too_few(dataset, by_lm.get(tables.lm, {}), least)
             yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
         for row in rows:
-            yield _gain_of_threshold(tables, row, by_lm[row["lm"]]["questions"])
+            yield _gain_of_threshold(tables, row)
 
 
-def _gain_of_threshold(tables: Tables, row: Row, n: int) -> Measured:
+def _gain_of_threshold(tables: Tables, row: Row) -> Measured:
     better = max(row["always"].value, row["never"].value)
     adaptive = row["adaptive"].value
-    lacking = rule.untestable(row["oracle"].value, better, n)
-    beside = change(Group(n, better, adaptive))
+    lacking = rule.untestable(row["oracle"].value, better, row["questions"])
+    beside = change(Group(row["questions"], better, adaptive))
     measured = measured_of(tables, row, "gain", adaptive, [], beside)
     return replace(measured, lacking=lacking and f"{lacking}.")
 

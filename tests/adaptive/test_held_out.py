@@ -55,6 +55,7 @@ def test_held_out_figures_are_the_definitions(search):
     retrieved, adaptive = np.array(expected).T
     np.testing.assert_allclose(held_out.judge(pairs, train, fitted), retrieved)
     figures = summary(pairs, search, five, 5)
+    assert figures["questions"] == held.sum()
     names = ("adaptive", "always", "never", "oracle", "retrieved")
     assert {name: figures[name]["value"] for name in names} == pytest.approx(
         {

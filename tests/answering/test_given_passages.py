@@ -71,7 +71,7 @@ def test_all_ways_answer_the_questions_with_passages(run, capsys):
     assert rows[0]["doc_title"] == "S1"
     printed = capsys.readouterr().out
     assert "3 of 4 rows joined by question" in printed
-    assert "1 rows answer no question of the set: row 4 (" in printed
+    assert "rows that answer no question of the set (1): row 4 (" in printed
     said = "\n".join(lines)
     assert (
         "57 of 60 questions have no passages for given and are not asked: What is 0 ?, What is 3 ?"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import webbrowser
 from dataclasses import fields
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -56,6 +57,16 @@ def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch)
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/index.html").touch()
     assert [part for part in running.Part if "report" in longtail("run", part)[1]] == ["refresh"]
+
+
+def test_a_page_that_no_browser_opens_is_named(longtail, tmp_path, monkeypatch):
+    report = tmp_path / "data/report/index.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "_tryorder", [])
+    _, said, _ = longtail("report", "--open")
+    assert said.endswith(f"no browser was found; open {report.as_uri()} in one\n")
 
 
 def test_help_lists_every_command_once_under_what_one_wants(longtail):

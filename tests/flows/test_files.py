@@ -401,6 +401,23 @@ def test_equal_systems_have_equal_places(folder, made, longtail):
         assert {row["system"]: int(row["place"]) for row in csv.DictReader(file)} == places
 
 
+def test_tables_call_systems_by_their_given_names(folder, longtail):
+    """So that the tables can be joined; pages may show labels."""
+    names = {"without_retrieval", "bm25"}
+    files = "without_retrieval=closed.csv", "bm25=rag.csv", "-q", "popQA.tsv"
+    columns = []
+    for command in ("compare", "thresholds"):
+        assert longtail(command, *files, "--out", "out")[0] == 0
+        for table in (folder / "out").glob("*.csv"):
+            with table.open(newline="", encoding="utf-8") as file:
+                first, *others = csv.DictReader(file)
+            of_systems = {"system", "less", "right", "wrong", "below", "from it on"} & {*first}
+            columns += of_systems
+            for column in of_systems:
+                assert {row[column] for row in (first, *others)} <= names, (table.name, column)
+    assert len(columns) > 10
+
+
 def test_hostile_texts_stay_texts(folder, made, longtail):
     """In the page, on the terminal, and in tables that a spreadsheet opens."""
     kinds = [hostile.LABELS[0], *(label for label in hostile.LABELS if label[:1] in "=+-@")]

@@ -105,14 +105,24 @@ def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(code, last, error
     assert Ended(code, last, None, errors).cause().startswith(cause)
 
 
-def test_an_error_behind_a_progress_bar_has_its_own_line():
+def lines_of(output: str) -> list[str]:
+    """What a run logs of a process's output."""
     out, into = os.pipe()
-    os.write(
-        into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]ERROR: {FAILED}\n".encode()
-    )
+    os.write(into, output.encode())
     os.close(into)
     with os.fdopen(out, "rb") as stream:
-        assert [*_lines(stream, say=[].append)][-1] == f"ERROR: {FAILED}".strip()
+        return [*_lines(stream, say=[].append)]
+
+
+def test_an_error_behind_a_progress_bar_has_its_own_line():
+    bars = "a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]"
+    assert lines_of(f"{bars}ERROR: {FAILED}\n")[-1] == f"ERROR: {FAILED}".strip()
+
+
+def test_lines_of_a_stage_have_no_controls_of_a_terminal():
+    """A bar below another goes up a line again, and an error may be in colour."""
+    output = "a: 0% [00:00<?, ?pair/s]\n\x1b[A\x1b[31merror\x1b[0m: b\x1b[?25h\n"
+    assert lines_of(output) == ["a: 0% [00:00<?, ?pair/s]", "error: b"]
 
 
 def test_stages_wait_only_for_what_they_read(every):

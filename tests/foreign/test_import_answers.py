@@ -136,28 +136,34 @@ def test_without_predictions_the_files_own_judgement_counts(data):
 
 def test_doubled_unknown_and_missing_ids_are_named(data):
     doubled = (
-        r"2 rows answer a question that another row answers otherwise: row 2 \(12\), row 5 \(12\)"
+        r"rows that answer a question that another row answers otherwise \(2\): row 2 \(12\), row 5"
     )
     texts = [{"question": ASKED[place][5], "pred": ""} for place in (1, 3, 2, 0)]
-    ambiguous = r"2 rows could answer several questions of the same text: row 1 \(Who was the director of Black\?\)"
+    ambiguous = r"rows that could answer several questions of the same text \(2\): row 1 \(Who was the director of Black\?\)"
     for rows, fault in (
         ([*ROWS, ROWS[1] | {"pred": "Oslo"}], doubled),
-        ([*ROWS, {"id": 99, "pred": ""}], r"1 rows answer no question of the set: row 5 \(99\)"),
-        ([ROWS[0], ROWS[1], ROWS[3]], r"1 test questions have no row: In what country is Velm\?"),
+        (
+            [*ROWS, {"id": 99, "pred": ""}],
+            r"rows that answer no question of the set \(1\): row 5 \(99\)",
+        ),
+        (
+            [ROWS[0], ROWS[1], ROWS[3]],
+            r"test questions without a row \(1\): In what country is Velm\?",
+        ),
         (texts, ambiguous),
     ):
         with pytest.raises(LongtailError, match=fault):
             bring(data, rows)
     assert not (data / "imported").exists()
     assert (
-        "1 rows say again what an earlier row says, and count once: row 5 (12)"
+        "rows that say again what an earlier row says, and count once (1): row 5 (12)"
         in bring(data, [*ROWS, ROWS[1]])[1]
     )
     bring(data, ROWS[:3])  # the fourth is of the train split, which nothing here answers
     table, said = bring(data, [*ROWS[1:], {"id": 99, "pred": ""}], partial=True)
     assert table["question_id"].to_pylist() == IDS[1:]
-    assert said[3] == "1 rows answer no question of the set: row 4 (99)"
-    assert said[5] == "1 questions of the set have no answer"
+    assert said[3] == "rows that answer no question of the set (1): row 4 (99)"
+    assert said[5] == "questions of the set without an answer: 1"
     with pytest.raises(LongtailError, match="answer no question of the set"):
         bring(data, [{"id": 99, "pred": ""}], partial=True)
 

@@ -83,7 +83,7 @@ def test_each_profile_has_hours_before_anything_is_fetched(params, root, profile
         comments = (root / f"conf/profile/{profile}.yaml").read_text(encoding="utf-8")
         for text, before in ((readme, f"`{profile}` .* "), (comments, "and ")):
             stated = re.search(rf"{before}(\d+) hours on", text)
-            assert float(stated[1]) == pytest.approx(planned.hours, rel=0.1)
+            assert int(stated[1]) == round(planned.hours)
 
 
 @pytest.mark.parametrize("profile", profiles.names())

@@ -5,10 +5,13 @@ many they are.
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from adaptive_pairs import CHOSEN, made_pairs, splits, summary
 from analysis_rows import read_analyses
 from report_files import findings_of, page_of
 from small_results import METHODS, SETTINGS, TUNING
@@ -183,6 +186,22 @@ def test_thresholds_an_oracle_barely_wins_are_not_testable(data):
         metrics.write_text(json.dumps(content))
         assert found_in(data)["adaptive-popqa-dense"].verdict == verdict
     assert won == 10
+
+
+def test_a_finding_counts_the_questions_that_its_verdict_counts(data):
+    """Those that splits held out; with few splits, not all."""
+    pairs = made_pairs(60, right_below=np.arange(60) < 33)
+    two_splits = CHOSEN.model_copy(update={"splits": 2})
+    held_out = pairs.take(~splits(pairs, two_splits).all(axis=1))
+    n_right = max(held_out.right_below.sum(), held_out.right_above.sum())
+    counts = f"{n_right} of {len(held_out.ids)} questions are right, and an oracle would win "
+    metrics = data / "metrics/adaptive.json"
+    content = json.loads(metrics.read_text())
+    judged = summary(replace(pairs, right_above=pairs.right_below), chosen=two_splits)
+    content["popqa"]["tiny"]["dense"][TUNING.search] = judged
+    metrics.write_text(json.dumps(content))
+    assert counts in judged["verdict"]
+    assert found_in(data)["adaptive-popqa-dense"].lacking.startswith(counts)
 
 
 def test_p_values_are_those_of_the_intervals():

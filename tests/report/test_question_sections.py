@@ -15,7 +15,7 @@ from pipelines.adaptive import tune_thresholds
 from pipelines.pages import figures
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
-from pipelines.report import adaptive_section
+from pipelines.report import accuracy_section, adaptive_section
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -134,18 +134,31 @@ def test_thresholds_that_lose_accuracy_are_named(found, tmp_path):
 
 
 def test_unknown_popularity_is_told_with_its_questions(tmp_path):
-    for excluded in (12, 0):
-        others = {"entityquestions": {"small": {"questions": 1060}}}
+    few = (
+        "1,060 questions of EntityQuestions were answered and have a known popularity, "
+        f"but no relation has {CHOSEN.min_questions} of them (thresholds.min_questions). If one relation has, "
+        "those with fewer use the pooled threshold. Set answer.max_questions higher."
+    )
+    none = "no question of EntityQuestions has a known popularity."
+    for excluded, known, reason in ((12, 1060, few), (0, 0, none)):
+        others = {"entityquestions": {"small": {"questions": known}}}
         again = {("small", method): evaluate() for method in ("dense", "genread")}
         made, _, _ = section(again, tmp_path, excluded=excluded, also=others)
         texts = [block for block in made.blocks if isinstance(block, str)]
         unknown = [text.split(" of PopQA")[0] for text in texts if "unknown popularity" in text]
         assert unknown == ["12 questions"] * bool(excluded)
-        assert made.missing == (
-            "There are no thresholds: 1,060 questions of EntityQuestions were answered and have a known popularity, "
-            f"but no relation has {CHOSEN.min_questions} of them (thresholds.min_questions). If one relation has, "
-            "those with fewer use the pooled threshold. Set answer.max_questions higher."
-        )
+        assert made.missing == f"There are no thresholds: {reason}"
+
+
+@pytest.mark.parametrize(("known", "has_advice"), [(3, True), (0, False)])
+def test_more_questions_are_advised_only_where_popularity_is_known(tmp_path, known, has_advice):
+    row = {"dataset": "popqa", "lm": "tiny", "method": "closed_book", "questions": 100}
+    tables = report_tables.tables_of(
+        tmp_path, small_results.SETTINGS, accuracy=[row | {"popularity_known": known}]
+    )
+    missing = accuracy_section.section(tables).missing
+    assert f"popularity is known for {known} of 100 questions of PopQA." in missing
+    assert ("answer.max_questions" in missing) == has_advice
 
 
 def test_doubt_is_shown_where_it_is_known(found, tmp_path):
