@@ -336,8 +336,8 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
 
 
 def _text(line: bytes) -> str:
-    text = TERMINAL_CONTROL.sub(b"", line)
-    return safe_text.line(text.decode(errors="replace").strip())
+    line = TERMINAL_CONTROL.sub(b"", line)
+    return safe_text.line(line.decode(errors="replace").strip())
 
 
 @contextmanager

@@ -104,15 +104,14 @@ def thresholds(
     answers_table = metrics_page.answers_table(question_set, systems, answers)
     metrics_table = metrics_page.table_of_metrics(accuracies)
     rule_json = json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1)
-    rule_table = rule_page.rule_table(results)
     texts = {
         "rule.json": f"{rule_json}\n",
-        "thresholds.csv": table_texts.to_csv(rule_table),
         "index.html": rule_page.rule_html(
             results, question_set.name, notes, by_popularity, metrics_table
         ),
     }
-    for table in (answers_table, metrics_table, *rule_page.decisions_tables(results)):
+    decisions = rule_page.decisions_tables(results)
+    for table in (rule_page.rule_table(results), answers_table, metrics_table, *decisions):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
 
     write_files(out, texts)
@@ -121,10 +120,8 @@ def thresholds(
         print_json(values | {"rule": str(out / "rule.json"), "page": str(out / "index.html")})
         return
     terminal.show("")
-    best = f", of {best_rule.below}, which is best" if len(results) > 1 else ""
-    terminal.show(
-        f"the rule{best}: {out / 'rule.json'}; thresholds.csv and index.html are beside it"
-    )
+    best = f", of {best_rule.below}, the best" if results[1:] else ""
+    terminal.show(f"the rule{best}: {out / 'rule.json'}; its page and tables are beside it")
 
 
 def decide(

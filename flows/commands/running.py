@@ -71,8 +71,9 @@ def run(
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
-            changes = f"{n_changed} of {len(stages)} stages changed, and others depend on them"
-            terminal.show(f"{changes}; opening Prefect's server")
+            terminal.show(
+                f"{n_changed} of {len(stages)} stages changed; they and what depends on them follow"
+            )
             _run_flow(part, stages, month, push, commit)
         _show_results(part, stages)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
 from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines, of_systems
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
-from pipelines.pages.table_rows import table_of
+from pipelines.pages.table_rows import grouped, table_of
 from pipelines.pages.values import Percent, in_percent, label, show
 
 FOOTER = (
@@ -15,7 +15,7 @@ FOOTER = (
     "rule). Accuracies have Wilson's 95 % intervals, and differences bootstraps over subjects."
 )
 HEADS = {"substring": "accuracy"}
-BIN_COLUMNS = ("questions", "popularity", "system", "substring")
+BIN_COLUMNS = ("number", "questions", "popularity", "system", "substring")
 PAIR_HEADS = HEADS | {
     "gain": "accuracy",
     "only_this": "only this",
@@ -93,13 +93,12 @@ def _differences(compared: Compared) -> Table:
 def _relations_section(compared: Compared) -> Section:
     """Accuracy by relation, and of how many relations the best system is the best."""
     best = compared.accuracy[0]["method"]
-    highest: dict[str, Row] = {}
-    for row in compared.by_relation:
-        known = highest.setdefault(row["relation"], row)
-        if row["substring"].value > known["substring"].value:
-            highest[row["relation"]] = row
+    by_relation = grouped(compared.by_relation, "relation")
+    wins = 0
+    for rows in by_relation.values():
+        highest = max(rows, key=lambda row: row["substring"].value)
+        wins += highest["method"] == best
 
-    wins = sum(row["method"] == best for row in highest.values())
     table = table_of(
         "by-relation",
         "Accuracy in per cent by relation.",
@@ -107,18 +106,15 @@ def _relations_section(compared: Compared) -> Section:
         ["relation", "questions", "system", "substring"],
         HEADS,
     )
-    leads = f"{label(best)} is right most often on {wins} of {len(highest)} relations."
+    leads = f"{label(best)} is right most often on {wins} of {len(by_relation)} relations."
     return Section("relation", "By relation", [table], leads)
 
 
 def _examples_section(compared: Compared) -> Section:
     """How often the two best systems disagree, and examples."""
     first, second, *_ = compared.accuracy
-    names = {first["method"], second["method"]}
-    alone = 0
-    for row in compared.pairs:
-        if {row["method"], row["against"]} == names:
-            alone = row["only_this"] + row["only_that"]
+    best_two = compared.pairs[0]
+    alone = best_two["only_this"] + best_two["only_that"]
     leads = (
         f"On {alone:,} of {compared.questions:,} questions, only one of {label(first['method'])} "
         f"and {label(second['method'])} is right."
@@ -144,8 +140,7 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
     deciles = list(dict.fromkeys(row["decile"] for row in rows))
     bins = []
     for row in of_systems(rows):
-        shown = {name: row[name] for name in BIN_COLUMNS}
-        bins.append({"number": 1 + deciles.index(row["decile"])} | shown)
+        bins.append(row | {"number": 1 + deciles.index(row["decile"])})
 
     title = f"By {signal}"
     if not bins:
@@ -170,7 +165,7 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
     )
     heads = HEADS | {"number": "bin", "popularity": f"median {signal}"}
     caption = f"Accuracy in per cent by {signal}, in bins of equal size."
-    table = table_of("by-popularity", caption, bins, list(bins[0]), heads)
+    table = table_of("by-popularity", caption, bins, BIN_COLUMNS, heads)
     first = bins[0]["system"]
     of_first = [row["substring"] for row in bins if row["system"] == first]
     leads = (
