@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FILE = Path("conf/baseline.yaml")
 HEAD = "# What the last landed run measured, for the gate of the next one (docs/schedules.md).\n"
+LINE_CHARS = 200
 
 
 class Key(NamedTuple):
@@ -60,7 +61,9 @@ def read_baseline(text: str, params: Mapping[str, str]) -> dict[Key, Earlier]:
 def write_baseline(baseline: Baseline, path: Path = FILE) -> None:
     """Write the entries in the order of their keys."""
     entries = ENTRIES.dump_python([baseline[key] for key in sorted(baseline)], mode="json")
-    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(
+        entries, sort_keys=False, allow_unicode=True, default_flow_style=None, width=LINE_CHARS
+    )
     with atomic(path) as temporary:
         temporary.write_text(HEAD + text, encoding="utf-8")
 

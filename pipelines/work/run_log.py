@@ -249,7 +249,7 @@ def land_last(month_tag: str, names: Mapping[str, str], say: Callable[[str], Non
         client = open_client()
         runs = client.search_runs(
             [_experiment_id(client)],
-            f"tags.`{FOR}` = '{month_tag}'",
+            f"tags.`{FOR}` = '{month_tag}' AND tags.`longtail.run` LIKE '%'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )

@@ -18,7 +18,18 @@ from quick_project import dvc_init, git
 from pipelines import QUIET
 from pipelines.params.param_types import Section
 from pipelines.work import stage
-from pipelines.work.run_log import DIRTY, FLOW, LANDED, RECORDS, Run, git_tags, name_run, trouble
+from pipelines.work.run_log import (
+    DIRTY,
+    FLOW,
+    FOR,
+    LANDED,
+    RECORDS,
+    Run,
+    git_tags,
+    land_last,
+    name_run,
+    trouble,
+)
 
 UNREACHABLE = "http://127.0.0.1:9"
 TIMED = re.compile(r"(.+) \d\d [A-Z][a-z]{2} \d\d:\d\d:\d\d UTC")  # a run's name with its time
@@ -261,12 +272,26 @@ def test_a_run_that_lands_has_its_headlines_and_report(project):
     headlines = {"accuracy": 0.5, "adaptive_gain": 0.1, "never_accuracy": 0.4}
     run = Run("a flow", {}, pytest.fail, "a run")
     run.describe("**what ran**")
-    run.land({"profile": "smoke"}, headlines, report.parent)
+    run.sum_up({"profile": "smoke"}, headlines, report.parent)
+    run.land({"longtail.tags": "data/smoke/2026-10"})
     run.end("FINISHED")
     (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
     assert parent.info.run_name == "a run"
     assert parent.data.params == {"profile": "smoke"}
+    assert parent.data.tags["longtail.tags"] == "data/smoke/2026-10"
     assert parent.data.metrics == headlines
     assert parent.data.tags["mlflow.note.content"] == "**what ran**"
     files = client_of(project).list_artifacts(parent.info.run_id, "report/figures")
     assert [file.path for file in files] == ["report/figures/a.svg"]
+
+
+def test_a_run_that_was_killed_when_it_had_landed_is_tagged_by_the_next(project):
+    tags = {FOR: "data/smoke/2026-10"}
+    for key in ("before", "killed"):
+        run = Run(key, tags, pytest.fail, key)
+        run.log("two", record(), {})
+    for _ in range(2):
+        land_last(tags[FOR], {"longtail.tags": tags[FOR]}, pytest.fail)
+    (landed,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
+    assert (landed.info.run_name, landed.info.status) == ("killed", "FINISHED")
+    assert landed.data.tags["longtail.tags"] == tags[FOR]
