@@ -16,17 +16,12 @@ from pathlib import Path
 from flows import surroundings
 from flows.parts import Part
 from pipelines import safe_text
-from pipelines.check import acceptances, baseline
+from pipelines.check import baseline
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
+from pipelines.work.run_log import WRITTEN
 
 BRANCH = "longtail/data"
-RECORDED = (
-    acceptances.FILE.as_posix(),
-    baseline.FILE.as_posix(),
-    "dvc.lock",
-    "params.yaml",
-)  # what a run changes
 PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
 NAMES_SHOWN = 3  # files that an error names
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
@@ -48,10 +43,10 @@ LONGTAIL = {  # the author where git names nobody
 def check_ready(root: Path) -> None:
     """Raise LongtailError where a run could not be committed.
 
-    The data branch has to be checked out, with all files as in its last commit. RECORDED and
+    The data branch has to be checked out, with all files as in its last commit. WRITTEN and
     PROFILES may differ.
     """
-    check_committed(root, may_differ=RECORDED)
+    check_committed(root, may_differ=WRITTEN)
     branch = _git(root, "branch", "--show-current")
     if branch != BRANCH:
         problem = f"a run is committed on {BRANCH}, and the branch here is {branch or '(none)'}"
@@ -93,8 +88,8 @@ def bring(root: Path, remote: str) -> None:
 
 
 def commit(root: Path, profile: str, month: str) -> str:
-    """Commit RECORDED as a run left them, unless the last commit has them; returns its hash."""
-    existing = [name for name in RECORDED if (root / name).is_file()]
+    """Commit WRITTEN as a run left them, unless the last commit has them; returns its hash."""
+    existing = [name for name in WRITTEN if (root / name).is_file()]
     _git(root, "add", "--", *existing)
     is_new = _run(root, "diff", "--cached", "--quiet").returncode
     if is_new:

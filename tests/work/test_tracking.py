@@ -170,7 +170,7 @@ def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
     said: list[str] = []
     run = Run("a flow", {}, said.append, "a run")
     run.log("one", record(), {})
-    run.land({}, {"accuracy": 0.5}, None)
+    run.sum_up({}, {"accuracy": 0.5}, None)
     assert run.end("FINISHED", {"one": {}}) == []
     assert len(said) == 1
 
