@@ -48,9 +48,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     ),
     "Publish": (publishing.release,),
 }
-SUBCOMMANDS: dict[Command, Command] = {
-    publishing.release: publishing.diff,
-}
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder
 TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
@@ -106,18 +103,7 @@ def root(
 
 
 for command in itertools.chain(*GROUPS.values()):
-    command_name = command.__name__
-    epilog = help_examples.epilog(command_name)
-    if command in SUBCOMMANDS:
-        subcommand = SUBCOMMANDS[command]
-        subcommand_epilog = help_examples.epilog(f"{command_name} {subcommand.__name__}")
-        group = typer.Typer(
-            callback=command, invoke_without_command=True, rich_markup_mode=None, epilog=epilog
-        )
-        group.command(epilog=subcommand_epilog)(subcommand)
-        app.add_typer(group, name=command_name)
-    else:
-        app.command(epilog=epilog)(command)
+    app.command(epilog=help_examples.epilog(command.__name__))(command)
 
 
 def main() -> None:

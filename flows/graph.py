@@ -6,9 +6,7 @@ DVC documents little of its interface: pyproject.toml allows only versions with 
 
 from __future__ import annotations
 
-import json
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,31 +181,6 @@ def behind(stages: list[Stage], changed: Mapping[str, Collection[Reason]]) -> se
         if changed.get(stage.name) or names.intersection(stage.needs):
             names.add(stage.name)
     return names
-
-
-def progress(root: Path, stage: Stage) -> str:
-    """Since when another process runs this stage, and the last line of its log, if known."""
-    began = _began(root, stage)
-    if began is None:
-        return ""
-    since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(began))}"
-    log = root / LOGS / f"{stage.name}.log"
-    if not log.is_file() or log.stat().st_mtime < began:
-        return since  # DVC was called by hand: the log is of an earlier run
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return f"{since}; {lines[-1]}" if lines else since
-
-
-def _began(root: Path, stage: Stage) -> float | None:
-    """When the stage's command began, in unix seconds; None if it has ended, or not yet begun."""
-    outs = {str(root.resolve() / out) for out in stage.outs}
-    try:
-        writers = json.loads((root / dvc_repo.RWLOCK).read_text(encoding="utf-8"))["write"]
-        pid = next(entry["pid"] for out, entry in writers.items() if out in outs)
-        commands = psutil.Process(pid).children()  # of DVC's process
-        return max(command.create_time() for command in commands)
-    except (OSError, ValueError, KeyError, StopIteration, psutil.Error):
-        return None
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:

@@ -242,30 +242,6 @@ def _names(tag: str) -> dict[str, str]:
     return {"longtail.commit": commit, "longtail.tags": ", ".join(tags)}
 
 
-@flow(
-    name="release",
-    description="Write what the last run made as release/<version>, if it differs from the last.",
-    flow_run_name=_name,
-)
-def release(version: str | None = None, to: str | None = None) -> State:
-    """Write the next release, named `version` or by what changed.
-
-    The state says where it is, or why there is none. With `to` (hub:OWNER/NAME) the last release is
-    published there, if it isn't yet.
-    """
-    log = get_run_logger()
-    message = []
-    try:
-        lines = releases.write_and_publish(to, version, releases.OUT, send=True, waiting=log.info)
-        for line in lines:
-            log.info(line)
-            if not line.startswith(" "):  # a line that begins with a space names a single file
-                message.append(line)
-    except LongtailError as error:
-        return Failed(message=str(error))
-    return Completed(message="; ".join(message))
-
-
 def run(part: Part, month: str | None, push: bool, commit: bool) -> State:
     """Run the flow for the command line; its final state says how it ended, without a traceback."""
     return refresh(part=part, month=month, push=push, commit=commit, return_state=True)

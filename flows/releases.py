@@ -6,7 +6,7 @@ there are: the next one follows on the highest version that has a tag.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,14 +33,13 @@ def write_and_publish(
     out: Path,
     *,
     send: bool,
-    waiting: Callable[[str], None] | None = None,
 ) -> Iterator[str]:
     """Write the next release, and publish it at `to`, if that is named.
 
-    Yields lines about both. Another run at work is waited for if `waiting` is given, which is told
-    so. Raises LongtailError as `write_release` and `publish` do.
+    Yields lines about both. Raises LongtailError where another run is at work, and as
+    `write_release` and `publish` do.
     """
-    with workspace.alone(waiting):
+    with workspace.alone():
         written = write_release(version, out)
     yield written.message
     if to:

@@ -1,6 +1,6 @@
 """Examples of each command, which its help shows.
 
-A subcommand is named with its command, and "" is `longtail` alone.
+"" is `longtail` alone.
 """
 
 EXAMPLES = {
@@ -23,10 +23,7 @@ EXAMPLES = {
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
     "status": ("longtail status --all", "longtail status --json"),
     "report": ("longtail report --open",),
-    "explore": (
-        "longtail explore --open",
-        "longtail explore '/questions?set=popqa&cell=base' --export questions.html",
-    ),
+    "explore": ("longtail explore --open",),
     "reproduce": ("longtail reproduce",),
     "search": (
         'longtail search "Who is the father of Soni Krepam?" -k 10',
@@ -55,7 +52,6 @@ EXAMPLES = {
         "longtail release",
         "longtail release --to hub:OWNER/NAME --yes",
     ),
-    "release diff": ("longtail release diff release/1.0.0 release/1.1.0",),
 }
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,15 +18,10 @@ from pipelines.storage.atomic import atomic
 
 if TYPE_CHECKING:
     from flows.graph import Reason, Stage
-    from pipelines.explorer.run import Run
-    from pipelines.explorer.slices import Slice
     from pipelines.params.params import Params
 
 REASONS_SHOWN = 3  # of why a stage is not up to date
-QUESTIONS = "/questions"  # the path of the explorer's list of questions
 REPRODUCTION = Path("data/reproduction/reproduction.csv")  # of the run at hand; not under DVC
-PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
-PUBLISHED_NUMBERS = Path("docs/measured/tables/reproduction.csv")
 
 
 def status(
@@ -112,7 +106,7 @@ def _state_of_stage(
     stale_needs = [name for name in stage.needs if name in stale]
     is_running = reasons == [graph.RUNNING]
     if is_running and not stale_needs:
-        return "running", graph.progress(Path.cwd(), stage)
+        return "running", "by another process"
 
     if reasons and not is_running:
         detail = "; ".join(map(str, reasons[:REASONS_SHOWN]))
@@ -145,10 +139,6 @@ def explore(
     address: Annotated[
         str, typer.Argument(help="Where to begin, such as '/questions?set=popqa&cell=base'.")
     ] = "/",
-    export: Annotated[
-        Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")
-    ] = None,
-    most: Annotated[int, typer.Option(min=1, help="With --export, the number of questions.")] = 50,
     port: Annotated[
         int | None, typer.Option(help="Port on 127.0.0.1; by default 4300.", **PORTS)
     ] = None,
@@ -160,51 +150,10 @@ def explore(
     """Look at questions, answers and scored texts in a browser.
 
     It serves the pages until Ctrl-C. ADDRESS is that of a page of the explorer, as the browser
-    shows it; its part before the path may be left out. With --export, the questions of an address
-    /questions?... are written as a page.
+    shows it; its part before the path may be left out.
     """
-    page = urlsplit(address)
-    if page.path == QUESTIONS or export:
-        run, questions = _read_slice(address)
-        start = questions.to()
-    else:
-        start = page._replace(scheme="", netloc="").geturl()
-
-    if export is None:
-        _serve(port, start, everything=everything, show=show)
-        return
-
-    from pipelines.explorer import pages
-    from pipelines.explorer.slices import list_questions
-
-    if not list_questions(run, questions).total:
-        raise LongtailError(f"{start}: no question matches; leave a part of the address out")
-    path = terminal.CALLED_FROM / export
-    with atomic(path) as file:
-        file.write_text(pages.export(run, questions, most), encoding="utf-8")
-    terminal.show(f"the page: {path}")
-    if show:
-        terminal.open_page(path.as_uri())
-
-
-def _read_slice(address: str) -> tuple[Run, Slice]:
-    """The run, and the questions that an address /questions?... asks for; / asks for all.
-
-    Raises LongtailError for another path, and for a part or a value that the address can't have.
-    """
-    from pipelines.explorer.run import open_run
-    from pipelines.explorer.slices import Slice
-
-    page = urlsplit(address)
-    if page.path not in (QUESTIONS, "/", ""):
-        raise LongtailError(f"{address}: only questions are exported, expected {QUESTIONS}?...")
-    values = dict(parse_qsl(page.query, keep_blank_values=True))
-    known = [field.name for field in fields(Slice)]
-    for name in values:
-        if name not in known:
-            raise LongtailError(f"{address}: no part {name!r}, expected {', '.join(known)}")
-    run = open_run()
-    return run, Slice.parse(run, values)
+    start = urlsplit(address)._replace(scheme="", netloc="").geturl()
+    _serve(port, start, everything=everything, show=show)
 
 
 def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
@@ -243,11 +192,7 @@ def _serve_prefect_and_mlflow(stack: ExitStack) -> list[tuple[str, str, str]]:
     ]
 
 
-def reproduce(
-    docs: Annotated[
-        bool, typer.Option("--docs", help="Write docs/measured/reproduction.md and its CSV file.")
-    ] = False,
-) -> None:
+def reproduce() -> None:
     """Compare with the papers' numbers, if the set-up is theirs.
 
     Writes a CSV file with all of them.
@@ -255,14 +200,6 @@ def reproduce(
     from pipelines.report import comparison, comparison_page, papers, run_tables
 
     published = papers.read_papers()
-    if docs:
-        not_run = [
-            comparison.Compared(figure, needs=figure.missing) for figure in published.figures
-        ]
-        _write(PUBLISHED_REPRODUCTION, comparison_page.page(published))
-        _write(PUBLISHED_NUMBERS, comparison_page.as_csv(not_run, published))
-        return
-
     if "analyse" in _stale_stages():
         raise LongtailError("reproduce: expected a finished run; `longtail run` finishes it")
     settings = params_file.load_settings(run_tables.Settings)
@@ -271,14 +208,10 @@ def reproduce(
     compared = [run.compare(figure, published) for figure in published.figures]
     for line in comparison_page.lines(compared):
         terminal.show(line)
-    _write(REPRODUCTION, comparison_page.as_csv(compared, published))
+    with atomic(REPRODUCTION) as file:
+        file.write_text(comparison_page.as_csv(compared, published), encoding="utf-8")
     print()
     terminal.show(f"all numbers, and what each of them needs: {REPRODUCTION}")
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic(path) as file:
-        file.write_text(text, encoding="utf-8")
 
 
 def _stale_stages() -> set[str]:

@@ -1,8 +1,8 @@
-"""What `longtail ask` prints of a question: relation, decision, passage, attribution and answer."""
+"""What `longtail ask` prints of a question: relation, decision, passage and answer."""
 
 from collections.abc import Iterator
 
-from pipelines.adaptive.ask import AskedQuestion, Attribution
+from pipelines.adaptive.ask import AskedQuestion
 from pipelines.adaptive.subjects import Reading
 
 
@@ -25,14 +25,6 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
             similarity = f"{passage.measure} {passage.similarity:.3f}"
             source = f"{passage.title} ({passage.id}, {similarity})"
         yield f"passage: {source}: {' '.join(passage.body.split())}"
-    if asked.attribution:
-        yield from _attribution_lines(asked.attribution)
-    elif asked.note:
-        yield f"note: {asked.note}"
-    elif passage:
-        yield "attribution: not known, as the language model's server does not score texts"
-    else:
-        yield "attribution: memory alone, nothing was read"
     yield f"answer: {asked.answer}"
 
 
@@ -59,13 +51,3 @@ def _reading_lines(reading: Reading, question: str) -> Iterator[str]:
         title = f"{candidate.label} [{candidate.title or 'no article'}]"
         states = f"{template.name} known" if candidate.states else f"no {template.name} known"
         yield f"  {candidate.qid:>10} {views:>12} views  {title}, {states}"
-
-
-def _attribution_lines(attribution: Attribution) -> Iterator[str]:
-    """A line for each token of the answer, then the means over tokens."""
-    yield f"{'without':>12} {'with':>10} {'memory':>8} {'passage':>8}  token"
-    for token in attribution.tokens:
-        shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
-        yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
-    shares = f"{attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory"
-    yield f"attribution: {shares} (means over tokens)"

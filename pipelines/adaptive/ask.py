@@ -1,5 +1,5 @@
-"""One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution
-(PopQA, §6).
+"""One question answered by adaptive retrieval, and why: popularity, threshold and passage (PopQA,
+§6).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipelines.lm.language_model import all_answered
 from pipelines.params.param_types import LMName
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel, Prompt
+    from pipelines.lm.language_model import LanguageModel
 
 THRESHOLDS = "adaptive/popularity/thresholds.json"  # below the data folder
 PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
@@ -71,29 +71,6 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Token:
-    """A token of the answer: its probability without and with the passage, and the shares of memory
-    and passage.
-    """
-
-    text: str
-    closed_book: float
-    augmented: float
-    # share of `augmented` that the model gives the token without the passage: replug.responsibility
-    memory: float
-    passage: float  # rest of `augmented`: 1 - memory
-
-
-@dataclass(frozen=True)
-class Attribution:
-    """What an answer owes to the model's memory and to the passage."""
-
-    tokens: list[Token]
-    memory: float  # mean share over the tokens
-    passage: float  # mean share over the tokens
-
-
-@dataclass(frozen=True)
 class AskedQuestion:
     """A question with its answer, and all that led to it."""
 
@@ -109,10 +86,7 @@ class AskedQuestion:
     mean_log_prob: float | None = None
     # equal to the evaluation's if it read the same prompt; "" for an imported model
     prompt_hash: str = ""
-    # None without a passage, for an answer without words, and if a server can't score
-    attribution: Attribution | None = None
-    # a sentence on an answer without words, or on one that can't be asked for here; "" for others
-    note: str = ""
+    note: str = ""  # a sentence on an answer that can't be asked for here; "" for others
 
 
 def ask(
@@ -197,7 +171,7 @@ def _answer(
     data: Path,
     session: Session,
 ) -> AskedQuestion:
-    """Search, let the language model answer, and attribute the answer."""
+    """Search, and let the language model answer."""
     from pipelines.lm.open_lm import open_lm
 
     weights = data / "models/lm" / asked.lm
@@ -212,7 +186,7 @@ def _answer(
     if asked.method == "genread":
         source = passages.open_source(asked.method, open_model(), settings, data)
     dataset, pool, place = _place(asked, settings, data)
-    question_prompts, prompt_alone, retrieved = passages.prompts_of_question(
+    question_prompts, retrieved = passages.prompts_of_question(
         settings, dataset, pool, place, asked.lm, source
     )
     (prompt,) = question_prompts
@@ -224,10 +198,6 @@ def _answer(
 
     model = open_model()
     (generation,) = all_answered(model.generate([prompt], settings.answer.new_tokens))
-    note = _note(generation.text)
-    attribution = None
-    if passage and not note and model.scores:
-        attribution = attribute_answer(model, prompt_alone, prompt, generation.text)
     mean_log_prob = None
     if math.isfinite(generation.mean_log_prob):
         mean_log_prob = generation.mean_log_prob
@@ -237,8 +207,6 @@ def _answer(
         answer=generation.text.strip(),
         mean_log_prob=mean_log_prob,
         prompt_hash=prompts.prompt_hash(prompt),
-        attribution=attribution,
-        note=note,
     )
 
 
@@ -248,14 +216,6 @@ def _best_passage(retrieved: pa.Table, method: str, settings: Settings) -> Passa
     doc_id, title, text, similarity = (column[0][0].as_py() for column in columns)
     measure = methods.measure(method, settings.retrievers, settings.retriever)
     return Passage(doc_id, title, text, similarity, measure)
-
-
-def _note(answer: str) -> str:
-    """A sentence on an answer without words; "" on others."""
-    if any(character.isalnum() for character in answer):
-        return ""
-    fault = "The answer has no word" if answer.strip() else "The answer is empty"
-    return f"{fault}, so nothing of it is attributed to memory or to a passage."
 
 
 def _place(
@@ -345,32 +305,3 @@ def _entries(thresholds: Path, dataset: str, lm: str) -> dict[str, dict]:
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     rules = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
     return rules.get(dataset, {}).get(lm, {})
-
-
-def attribute_answer(
-    lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str
-) -> Attribution:
-    """What the answer owes to the model's memory and to the passage, from its probability after
-    both prompts.
-    """
-    from pipelines.replug import responsibility
-
-    scores = lm.score([closed_book, augmented], [answer, answer])
-    alone, read = scores.log_probs  # (tokens,) each
-    n_bytes = scores.bytes[0]
-    if len(alone) != len(read):  # if a server cuts a text in two ways, it counts as one token
-        alone = alone.sum(keepdims=True)
-        read = read.sum(keepdims=True)
-        n_bytes = n_bytes.sum(keepdims=True)
-    alone = alone.astype(np.float64)
-    read = read.astype(np.float64)
-
-    memory = np.exp(np.minimum(alone - read, 0.0))  # of one passage, min(1, p_0 / p)
-    texts = responsibility.token_texts(answer, n_bytes)
-    p_alone = np.exp(alone).tolist()
-    p_read = np.exp(read).tolist()
-    shares = (memory.tolist(), (1 - memory).tolist())
-    rows = zip(texts, p_alone, p_read, *shares, strict=True)
-    tokens = [Token(*row) for row in rows]
-    mean = float(memory.mean())
-    return Attribution(tokens, memory=mean, passage=1 - mean)

@@ -145,8 +145,8 @@ def prompts_of_question(
     place: int,
     lm: str,
     source: Source | None,
-) -> tuple[list[Prompt], Prompt, pa.Table | None]:
-    """What the stage `answer` sends for one question of `pool`, and the same without any passage.
+) -> tuple[list[Prompt], pa.Table | None]:
+    """What the stage `answer` sends for one question of `pool`.
 
     Also returns the passages (SCHEMA) of the question, in the first row, and of its demonstrations
     if these have any; None without a source. `settings` have the sections seed, language, lm and
@@ -172,17 +172,14 @@ def prompts_of_question(
             best_passages_of_shots = table["best"].to_pylist()[1:]
 
     examples = []
-    bare_examples = []
     for shot, passage in zip(shots, best_passages_of_shots, strict=True):
         examples.append(pool.example(shot, passage))
-        bare_examples.append(pool.example(shot, None))
     question = pool.texts[place]
     with_passages = [
         prompts.question_prompt(question, passage, examples, spoken)
         for passage in passages_of_question
     ]
-    alone = prompts.question_prompt(question, None, bare_examples, spoken)
-    return with_passages, alone, table
+    return with_passages, table
 
 
 def retrieved(

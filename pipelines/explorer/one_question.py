@@ -202,7 +202,7 @@ def rebuild_prompts(
     table, _ = given_passages.read_asked(dataset, params, run.data)
     pool = prompts.read_questions(table, prompts.read_demonstrations(dataset, run.data))
     place = pool.ids.index(answer["question_id"])
-    made, _, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
+    made, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
     documents = []
     if retrieved is not None and source is not None and not source.written:
         (row,) = retrieved.slice(0, 1).to_pylist()

@@ -295,17 +295,6 @@ def questions(run: Run, parameters: Mapping[str, str]) -> str:
     return render("questions", here="questions", **_slice_facts(run, slice_))
 
 
-def export(run: Run, slice_: Slice, at_most: int) -> str:
-    """A slice's first questions with their details, as a page that needs no server.
-
-    Its bytes repeat.
-    """
-    ids = slices.ids(run, slice_, at_most)
-    read = one_question.read_answers_to(run, slice_.set, ids)
-    facts = _slice_facts(run, slice_)
-    return render("export", css=css(), read=read, own=run.params.lms, **facts)
-
-
 def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
     listed = slices.list_questions(run, slice_)

@@ -290,13 +290,6 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
     return accuracies
 
 
-def ids(run: Run, slice_: Slice, at_most: int) -> list[str]:
-    """The ids of a slice's first questions, at most so many."""
-    page = PAGE_OF_ROWS.format(order=ORDERS[slice_.order])
-    rows = _rows(run, slice_, page, limit=at_most, offset=0)
-    return [row["question_id"] for row in rows]
-
-
 def relations(run: Run, name: str) -> list[str]:
     """The relations of a question set, sorted."""
     query = "SELECT DISTINCT relation FROM questions WHERE relation != '' ORDER BY 1"

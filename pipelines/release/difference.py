@@ -7,23 +7,16 @@ one before. The same triple (subject, relation, object) is the same question.
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 
 from pipelines.check.table_difference import pair_rows
-from pipelines.errors import LongtailError
-from pipelines.language.relations import BY_NAME
 from pipelines.pages.section import Table
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.values import named
-from pipelines.params import params
-from pipelines.questions import published
-from pipelines.sources.rejects import Rejects
-from pipelines.storage import database, parquet
+from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 
-FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first that a release's folder has is read
+FILE = "popqa.parquet"  # of a release
 KEY = ("relation", "s_uri", "o_uri")
-COLUMNS = (*KEY, "subj", "obj", "question", "s_pop", "possible_answers", "month")
 COMPARED = """WITH compared AS (
     SELECT relation, s_uri, o_uri, change,
         coalesce(new_row.subj, old_row.subj) AS subj, coalesce(new_row.obj, old_row.obj) AS obj,
@@ -67,71 +60,31 @@ SUMMARY_COLUMNS = {  # of COUNTS -> what the summary calls them
 }
 
 
-def write_difference(
-    old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int
-) -> list[str]:
+def write_difference(db: duckdb.DuckDBPyConnection, old: Path, new: Path, out: Path) -> list[str]:
     """Write difference.parquet into the folder `out`; returns a summary's lines.
 
-    `old` and `new` are popqa.parquet or files in the published format, or folders with such a file.
-    Raises LongtailError where a file can't be read or has two questions on one triple.
+    `old` and `new` are folders of releases.
     """
-    with database.connect(ingest.memory_gb, threads) as db:
-        old_release = _load(db, "old", old, ingest)
-        new_release = _load(db, "new", new, ingest)
-        pair_rows(db, KEY)
-        db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
-        with atomic(out / "difference.parquet") as table:
-            rows = f"SELECT * FROM compared WHERE {DIFFERS} ORDER BY {', '.join(KEY)}"
-            database.write_query(db, rows, table)
-        return [f"old: {old_release}", f"new: {new_release}", *_summary(db)]
+    lines = []
+    for name, folder in (("old", old), ("new", new)):
+        database.view(db, name, folder / FILE)
+        lines.append(f"{name}: {_describe(db, name)} ({folder.name}/{FILE})")
+    pair_rows(db, KEY)
+    db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
+    with atomic(out / "difference.parquet") as table:
+        rows = f"SELECT * FROM compared WHERE {DIFFERS} ORDER BY {', '.join(KEY)}"
+        database.write_query(db, rows, table)
+    return [*lines, *_summary(db)]
 
 
-def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
-    """Read a release's questions into the table `name`; returns a description of the release."""
-    file = next((path / name for name in FILES if (path / name).is_file()), path)
-    if not file.is_file():
-        expected = "popqa.parquet, a file in the published format, or its folder"
-        raise LongtailError(f"{path}: no release, expected {expected}")
-
-    rejects = Rejects(ingest.max_reject_share)
-    if file.suffix == ".parquet":
-        _check_columns(file)
-        database.view(db, f"{name}_rows", file)
-    else:
-        db.register(f"{name}_rows", _read_published(file, rejects))
-    db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(COLUMNS)} FROM {name}_rows")
-
-    triples = f"count(DISTINCT ({', '.join(KEY)}))"
-    counted = f"SELECT count(*), {triples}, min(month), max(month) FROM {name}"
-    questions, triples, first_month, last_month = database.row(db, counted)
-    if triples < questions:
-        found = f"{questions} questions on {triples} triples"
-        raise LongtailError(f"{file}: {found}, expected one on each")
-    description = f"{questions:,} questions"
-    if first_month:
-        description += f" of {first_month}"
+def _describe(db: duckdb.DuckDBPyConnection, name: str) -> str:
+    """How many questions a release has, and of which months."""
+    counted = f"SELECT count(*), min(month), max(month) FROM {name}"
+    questions, first_month, last_month = database.row(db, counted)
+    description = f"{questions:,} questions of {first_month}"
     if first_month != last_month:
         description += f" to {last_month}"
-    source = f"{file.parent.name}/{file.name}"
-    if rejects.bad:
-        source += f"; {rejects.bad.total()} rows could not be read"
-    return f"{description} ({source})"
-
-
-def _check_columns(file: Path) -> None:
-    names = parquet.schema_of(file, "get the release again").names
-    missing = [column for column in COLUMNS if column not in names]
-    if missing:
-        raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
-
-
-def _read_published(file: Path, rejects: Rejects) -> pa.Table:
-    """The questions of a file in the published format, which has no month."""
-    rows = published.read_published(file, rejects)
-    properties = rows["prop"].to_pylist()
-    relations = pa.array([BY_NAME[name] for name in properties], pa.string())
-    rows = rows.append_column("relation", relations)
-    return rows.append_column("month", pa.nulls(len(rows), pa.string()))
+    return description
 
 
 def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:

@@ -80,9 +80,7 @@ def write_release(
             write_json(folder / "changes.json", changes)
             summary = []
             if previous:
-                summary = write_difference(
-                    previous, folder, folder / "difference", ingest=ingest, threads=threads
-                )
+                summary = write_difference(db, previous, folder, folder / "difference")
             newest = write_changelog(folder, previous, made_by["date"], changes, summary)
             _write_provenance(folder, changes, made_by, manifest)
             card.write_texts(db, folder, changes, made_by, manifest, newest)

@@ -22,12 +22,6 @@ from pipelines.report.run_tables import Tables, read_figures
 AGREES = "agrees"
 DIFFERS = "differs"
 NOT_RUN = "not run"
-RULE = (
-    "A figure agrees if our 95 % interval meets the published figure, give or take half a unit of "
-    "its last printed digit, or what a *roughly* in the text allows. Where the paper states a "
-    "bound, our interval must reach below it. Where an exact repetition would get another figure "
-    "than the printed one, ours may lie anywhere between the two."
-)
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,12 @@ class Compared:
 
 
 def verdict(published: Published, ours: Interval) -> str:
-    """RULE, as AGREES or DIFFERS."""
+    """Whether two figures agree: AGREES or DIFFERS.
+
+    They agree if our 95 % interval meets the published figure, give or take its `tolerance`. Of a
+    bound, our interval must reach below it. Where an exact repetition would get another figure
+    than the printed one, ours may lie anywhere between the two.
+    """
     ends = [published.value]
     if published.also is not None:
         ends.append(published.also)

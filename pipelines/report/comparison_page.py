@@ -1,5 +1,5 @@
-"""The papers' figures beside ours: those with a verdict as lines for a terminal, all of them as
-CSV, and a page on which can be reached.
+"""The papers' figures beside ours: those with a verdict as lines for a terminal, and all of them as
+CSV.
 """
 
 from __future__ import annotations
@@ -7,20 +7,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-import jinja2
 
 from pipelines.pages.values import show
-from pipelines.report.comparison import AGREES, DIFFERS, NOT_RUN, RULE, Compared
+from pipelines.report.comparison import AGREES, DIFFERS, NOT_RUN, Compared
 from pipelines.report.papers import Papers, Published
 
-WIDTH = 120  # characters of a line of the page
 VERDICTS = (AGREES, DIFFERS, NOT_RUN)
-TEMPLATE = Path(__file__).parent / "templates/reproduction.md.j2"
 
 
 def lines(compared: Sequence[Compared]) -> Iterator[str]:
@@ -62,23 +56,6 @@ def as_csv(compared: Sequence[Compared], papers: Papers) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def page(papers: Papers) -> str:
-    """The page, as Markdown: how many figures each table of the papers has, and which can be
-    reached.
-    """
-    reach = Counter(papers.reach(published) for published in papers.figures)
-    groups: dict[tuple[str, ...], Counter] = {}
-    for published in papers.figures:
-        group = (published.paper, published.place, published.what, published.profile)
-        groups.setdefault(group, Counter())[papers.reach(published)] += 1
-    environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    rule = "\n".join(textwrap.wrap(f"- {RULE}", WIDTH, subsequent_indent="  "))
-    return template.render(rule=rule, papers=papers, reach=reach, groups=groups)
 
 
 def _printed(published: Published) -> str:

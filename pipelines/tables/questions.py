@@ -191,9 +191,9 @@ a drawn order). The first `answer.n_shots` of a question's relation are shown.""
 DIFFERENCE = Table(
     "difference.parquet",
     """\
-[`longtail release diff`](releases.md#what-a-new-month-changed) writes it. It has a row for each
-question that was added, is gone, or has other answers, words or popularity; ordered by its first
-three columns.""",
+The folder `difference` of [a release](releases.md#files) has it. It has a row for each question
+that was added since the release before, is gone, or has other answers, words or popularity; ordered
+by its first three columns.""",
     [
         Column("relation, s_uri, o_uri", pa.string(), "the triple that identifies the question"),
         Column("change", pa.string(), "added, gone or kept"),

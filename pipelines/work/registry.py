@@ -6,8 +6,8 @@ transformers open.
 
 Versions are compared by a figure of the validation queries (params_models.py:best_by), by which
 training keeps the best encoder, too. Choosing a model by the test queries would flatter it in the
-report. Where other queries, documents or language models gave the figures, the champion stays, and
-the new version says so.
+report. Where the champion was trained with other data or settings, its figure can't be compared, so
+it stays.
 """
 
 from __future__ import annotations
@@ -30,15 +30,6 @@ The best of them on validation queries is the `{ALIAS}`.
 sentence-transformers opens."""
 FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics")
-# Figures of the validation queries; the file of metrics has each with _before and _after.
-FIGURES = ("recall_at_1", "recall_at_10", "bits_per_byte")
-ORIGIN = ("path", "revision")  # params that say where a model comes from
-# Figure by which versions are compared -> the params, besides LSR's, that say which queries gave
-# it.
-QUERIES = {
-    "recall_at_1": ("seed", "language", "parts.answered", "parts.datastore", "answer.passage"),
-    "bits_per_byte": ("seed", "parts.scored"),
-}
 
 
 def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str | None:
@@ -64,9 +55,15 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     if any(version.tags.get("md5") == md5 for version in versions):
         return None
 
-    figures = json.loads(metrics.read_text(encoding="utf-8"))
-    tags = {"md5": md5} | _figures(figures) | _origins(name, locked)
-    becomes_champion, tags["verdict"] = _verdict(tags, _champion(client, versions))
+    lsr = locked["params"]["params.yaml"]["lsr"]
+    figure = best_by(lsr["queries"])
+    tags = {"md5": md5, "lm": lsr["lm"], "judged_on": judged_on(name, locked)}
+    for key, value in json.loads(metrics.read_text(encoding="utf-8")).items():
+        if key.endswith(("_before", "_after")):
+            tags[key] = repr(value)
+    for entry in locked["deps"]:
+        tags[f"dvc.input.{entry['path']}"] = entry["md5"]
+    becomes_champion, tags["verdict"] = _verdict(figure, tags, _champion(client))
     run = runs[0].info
     client.log_artifacts(run.run_id, str(folder), FOLDER.name)
     source = f"{run.artifact_uri}/{FOLDER.name}"
@@ -76,90 +73,49 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     return f"{REGISTERED} version {number}: {tags['verdict']}"
 
 
-def _figures(figures: dict[str, Any]) -> dict[str, str]:
-    """Tags of a version: the figures of the untuned encoder (_before) and its own (_after)."""
-    tags = {}
-    for figure in FIGURES:
-        for name in (f"{figure}_before", f"{figure}_after"):
-            if name in figures:
-                tags[name] = repr(figures[name])
-    return tags
+def judged_on(name: str, locked: dict[str, Any]) -> str:
+    """A hash of what a tuned retriever's figures depend on, other than how it is tuned.
 
-
-def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
-    """Tags of a version: the models it was made from, its inputs' MD5s, and what judged it."""
-    params = locked["params"]["params.yaml"]
-    lsr = params["lsr"]
-    tags = {"lm": lsr["lm"], "best_by": best_by(lsr["queries"]), "judged_on": judged_on(locked)}
-    for model in (f"lm.{lsr['lm']}", f"retriever.{name}"):
-        for key in ORIGIN:
-            value = params[model][key]
-            if value is not None:
-                tags[f"{model}.{key}"] = value
-    for entry in locked["deps"]:
-        tags[f"dvc.input.{entry['path']}"] = entry["md5"]
-    return tags
-
-
-def judged_on(locked: dict[str, Any]) -> str:
-    """A hash of all that the figure `best_by` depends on, other than the encoder.
-
-    Figures with the same hash can be compared.
+    It is over the stage's inputs and params in dvc.lock, but for those of the retriever `name` and
+    of this machine; of `lsr` only those that say which queries judge it. Figures with the same hash
+    can be compared.
     """
     params = locked["params"]["params.yaml"]
     lsr = params["lsr"]
-    figure = best_by(lsr["queries"])
-    queries = [params[name] for name in QUERIES[figure]]
-    parts = [figure, lsr["validation_queries"], queries]
-    inputs = ["data/corpus"]
-    if figure == "recall_at_1":
-        inputs.append("data/questions")
-    else:
-        inputs.append(f"data/models/lm/{lsr['lm']}")  # its weights
-        lm = params[f"lm.{lsr['lm']}"]
-        http = lm["http"]
-        server = [http["url"], http["max_tokens"], http["tokenizer"]] if http else None
-        parts += [lm["dtype"], server]
-    md5s = {entry["path"]: entry["md5"] for entry in locked["deps"]}
-    parts += [md5s[path] for path in inputs]
+    parts = [lsr["queries"], lsr["validation_queries"]]
+    for key, value in params.items():
+        if not key.startswith(("lsr", "retriever.", "compute.")):
+            parts.append([key, value])
+    of_retriever = (f"data/models/retriever/{name}", f"data/index/dense/{name}")
+    for entry in locked["deps"]:
+        if entry["path"] not in of_retriever:
+            parts.append([entry["path"], entry["md5"]])
     return hashlib.md5(json.dumps(parts).encode()).hexdigest()
 
 
-def _champion(client, versions):
+def _champion(client):
     """The version that is the champion, None if there is none."""
     number = client.get_registered_model(REGISTERED).aliases.get(ALIAS)
-    for version in versions:
-        # A database gives an int, a server a str.
-        if str(version.version) == str(number):
-            return version
-    return None
+    return client.get_model_version(REGISTERED, str(number)) if number else None
 
 
-def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
+def _verdict(figure: str, tags: dict[str, str], champion) -> tuple[bool, str]:
     """Whether a version with these tags becomes champion, and why.
 
     `champion` is the present one, or None.
     """
-    figure = tags["best_by"]
-    if f"{figure}_after" not in tags:
-        return False, f"not champion: no validation queries gave its {_label(figure)}"
-    if champion and champion.tags.get("judged_on") != tags["judged_on"]:
-        other = "by another figure, on other data or by another language model"
-        return False, f"not champion: version {champion.version}, the champion, was judged {other}"
-
-    tuned = float(tags[f"{figure}_after"])
+    after = f"{figure}_after"
+    if after not in tags:
+        return False, f"not champion: no validation queries gave its {figure}"
     best = float(tags[f"{figure}_before"])
-    reason = f"{tuned:.4f} on validation queries, {best:.4f} before it was tuned"
     better = BETTER[figure]
     if champion:
-        figure_of_champion = float(champion.tags[f"{figure}_after"])
-        best = better(best, figure_of_champion)
-        number = champion.version
-        reason += f", {figure_of_champion:.4f} of version {number}, the champion until now"
+        if champion.tags["judged_on"] != tags["judged_on"]:
+            version = f"version {champion.version}, the champion"
+            return False, f"not champion: {version}, was judged on other data or settings"
+        best = better(best, float(champion.tags[after]))
+
+    tuned = float(tags[after])
     is_better = tuned != best and better(tuned, best) == tuned
     verdict = "champion" if is_better else "not champion"
-    return is_better, f"{verdict} by {_label(figure)}: {reason}"
-
-
-def _label(figure: str) -> str:
-    return figure.replace("_at_", "@").replace("_", " ")
+    return is_better, f"{verdict}: {figure} is {tuned:.4f}, and was {best:.4f} at best"

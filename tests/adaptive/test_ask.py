@@ -1,16 +1,12 @@
-"""`longtail ask`: the evaluation's prompt and answer, the attribution, the command; by any language
-model there is.
-"""
+"""`longtail ask`: the evaluation's prompt and answer, the command; by any language model there is."""
 
 import io
 import json
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import completions_server
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,11 +17,10 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 from flows import cli
 from pipelines.adaptive import ask
 from pipelines.adaptive.answer_lines import answer_lines
-from pipelines.answering import answer, passages, prompts
+from pipelines.answering import answer, passages
 from pipelines.answering import session as sessions
 from pipelines.answering.session import Session
 from pipelines.lm import open_lm
-from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, retriever
@@ -156,37 +151,6 @@ def test_the_model_reads_the_wording_that_was_evaluated(asked):
 
 
 @pytest.mark.parametrize(
-    ("text", "note", "shares"),
-    [
-        (
-            " .\n",
-            "The answer has no word, so nothing of it is attributed to memory or to a passage.",
-            False,
-        ),
-        (
-            "",
-            "The answer is empty, so nothing of it is attributed to memory or to a passage.",
-            False,
-        ),
-        (" 東", "", True),
-    ],
-)
-def test_an_answer_without_a_word_is_said(asked, monkeypatch, text, note, shares):
-    monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(text, -1.0, 9)])
-    for question in (RARE, POPULAR):
-        found = asked(question)
-        assert (found.answer, found.note) == (text.strip(), note)
-        assert (found.attribution is not None) == (shares and question == RARE)
-        lines = [*answer_lines(found)]
-        assert [line for line in lines if line.startswith(("note:", "attribution:"))][:1] == (
-            [f"note: {note}"]
-            if note
-            else [line for line in lines if line.startswith("attribution:")]
-        )
-        assert lines[-1] == f"answer: {text.strip()}"
-
-
-@pytest.mark.parametrize(
     ("question", "note"),
     [
         (
@@ -207,37 +171,6 @@ def test_an_odd_question_is_called_what_it_is(longtail, question, note):
     assert json.loads(said)["decision"] == {"retrieve": True, "threshold": None, "why": note}
     _, said, _ = longtail(question, "--pair", "bm25_below_genread")
     assert f"note: {note}" in said.splitlines()
-
-
-def attributed(**after):
-    """The attribution of " Velm" by a model with these probabilities of its tokens after either
-    prompt.
-    """
-
-    def score(asked, texts):
-        own = [after[one.context] for one in asked]
-        return Scores(
-            [np.log(one) for one in own],
-            [np.array([2, 3] if len(one) == 2 else [5]) for one in own],
-        )
-
-    return ask.attribute_answer(
-        SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm"
-    )
-
-
-def test_the_answer_is_shared_out_to_memory_and_passage():
-    found = attributed(alone=[0.2, 0.5], read=[0.8, 0.25])
-    assert [one.text for one in found.tokens] == [" V", "elm"]
-    assert [one.memory for one in found.tokens] == pytest.approx([0.25, 1.0])  # min(1, p_0 / p)
-    assert [one.passage for one in found.tokens] == pytest.approx([0.75, 0.0])
-    assert [one.augmented for one in found.tokens] == pytest.approx([0.8, 0.25])
-    assert (found.memory, found.passage) == pytest.approx((0.625, 0.375))
-
-
-def test_an_answer_that_a_server_cuts_in_two_ways_is_one_token():
-    (token,) = attributed(alone=[0.1], read=[0.8, 0.25]).tokens
-    assert (token.text, token.memory) == (" Velm", pytest.approx(0.5))
 
 
 @pytest.fixture
@@ -287,8 +220,7 @@ def test_the_command_says_why(longtail):
         == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71"
     )
     assert lines[8] == "rule: bm25 of tiny; closed_book answers"
-    assert lines[9] == "attribution: memory alone, nothing was read"
-    assert lines[-1].startswith("answer: ")
+    assert lines[9].startswith("answer: ")
     _, said, _ = longtail("Where is Velm?", "--retriever", "bm25")
     (passage,) = [line for line in said.splitlines() if line.startswith("passage: Velm (")]
     assert passage.partition("): ")[2] == DOCUMENTS[0], "the title is said once"
@@ -310,9 +242,6 @@ def test_json_for_scripts(longtail):
     }
     assert (found["passage"]["measure"], found["note"]) == ("BM25's score", "")
     assert found["passage"]["text"].removeprefix(found["passage"]["title"] + "\n") in DOCUMENTS
-    tokens = found["attribution"]["tokens"]
-    assert "".join(token["text"] for token in tokens).strip() == found["answer"]
-    assert all(token["memory"] + token["passage"] == pytest.approx(1) for token in tokens)
 
 
 def test_a_pipe_of_questions_opens_the_model_once(longtail, monkeypatch):
@@ -417,24 +346,12 @@ def test_thresholds_decide_for_a_model_not_here(longtail, named):
     )
 
 
-@pytest.mark.parametrize("scores", [True, False])
-def test_a_model_on_a_server_is_attributed_if_it_scores(
-    project, chosen, asked, monkeypatch, tmp_path, scores
-):
+def test_a_model_on_a_server_answers_as_here(project, chosen, asked, monkeypatch, tmp_path):
     """The server has the same model, under the name of another."""
     data = shutil.copytree(project / "data", tmp_path / "data")
     shutil.copytree(data / "models/lm/tiny", data / "models/lm/other")
     monkeypatch.chdir(tmp_path)  # answers of a server are kept there
     with completions_server.running(data / "models/lm/tiny") as server:
         chosen.lm["other"] = completions_server.settings(server.url, data / "models/lm/tiny")
-        server.echo = scores
         local, found = (asked(RARE, lm, data=data) for lm in ("tiny", "other"))
     assert (found.prompt_hash, found.answer) == (local.prompt_hash, local.answer)
-    if scores:
-        assert found.attribution.memory == pytest.approx(local.attribution.memory, abs=1e-3)
-    else:
-        assert found.attribution is None
-        assert any(
-            "the language model's server does not score texts" in line
-            for line in answer_lines(found)
-        )

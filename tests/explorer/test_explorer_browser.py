@@ -8,8 +8,6 @@ import pytest
 from chromium import COVERED, NAMELESS
 
 from flows import explorer
-from pipelines.explorer import pages
-from pipelines.explorer.slices import Slice
 from pipelines.pages.values import label
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
@@ -136,19 +134,3 @@ def test_the_answer_is_marked_in_the_passage(opened):
         assert ("gain" in kind) == (
             not re.match("[\N{MINUS SIGN}+]0.00|\N{MINUS SIGN}", bits) or bits == "+0.00"
         )
-
-
-def test_in_a_file_without_a_server_a_question_opens(opened, answered, tmp_path):
-    file = tmp_path / "page.html"
-    file.write_text(
-        pages.export(answered, Slice.parse(answered, {"relation": "P57"}), at_most=8),
-        encoding="utf-8",
-    )
-    page = opened(file.as_uri(), viewport=PHONE)
-    one = page.locator("details.one").nth(7)
-    number = (
-        one.locator("summary bdi").first.inner_text().removeprefix("What is ").partition(" ")[0]
-    )
-    one.locator("summary").click()
-    assert one.locator(".gold mark").first.inner_text() == f"answer {number}", "its own details"
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]

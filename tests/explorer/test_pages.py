@@ -1,6 +1,4 @@
-"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing
-else, always the same.
-"""
+"""What pages say in words: ranges, marks."""
 
 import copy
 import dataclasses
@@ -9,7 +7,6 @@ import re
 import shutil
 import unicodedata
 
-import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -178,53 +175,3 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
         ("hybrid_e5-base", "fusion of ranks"), ("web-search", "similarity"),
     ):  # fmt: skip
         assert methods.measure(method, dot.retrievers, dot.retriever) == said
-
-
-def test_a_slice_as_a_file_has_its_questions(
-    answered,
-):
-    chosen = Slice.parse(answered, {"relation": "P57", "cell": "base", "method": "dense"})
-    page = pages.export(answered, chosen, at_most=20)
-    assert pages.export(answered, chosen, at_most=20) == page
-    assert not re.search(r"<script|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page)
-    assert f"The first 20 of {slices.list_questions(answered, chosen).total} questions" in page
-    shown = re.findall(r'<span class="asked"><bdi>What is (\d+) &amp; co\?</bdi>', page)
-    assert [f"q{int(number):04d}" for number in shown] == slices.ids(answered, chosen, 20)
-    assert page.count('<table class="answers cards">') == 2 * 20, "ours and the imported model's"
-    links, anchors = (re.findall(f' {name}="#?([^"]+)"', page) for name in ("href", "id"))
-    assert {*links} <= {*anchors}
-    assert len(anchors) == len(set(anchors))
-
-
-def test_hostile_texts_stay_words_in_a_file(spoilt):
-    page = pages.export(spoilt, Slice.parse(spoilt, {"order": "id"}), at_most=len(hostile.LABELS))
-    assert not re.search(
-        r"<(script|img|iframe|svg|base|meta http|style)", page[page.find("<body") :]
-    )
-    assert not re.search(hostile.STEERING, page)
-    assert "&lt;script&gt;" in page
-
-
-def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
-    file = tmp_path / "page.html"
-    for address, error in (
-        (
-            "/questions?method=lsr",
-            "method: there is no 'lsr', expected one of: closed_book, bm25, genread",
-        ),
-        (
-            "/questions?relation=father&words=zzzz",
-            "relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",
-        ),
-        ("/questions?popularity=0-1&words=zzzz", "no question matches"),
-        ("/questions?colour=red", "no part 'colour', expected set, lm, base, method, relation"),
-        ("/texts", "only questions are exported, expected /questions?..."),
-    ):
-        code, out, said = call("explore", address, "--export", file)
-        assert (code, out) == (1, "")
-        assert error in said
-    assert not file.exists()
-    address = "http://127.0.0.1:4300/questions?method=bm25&cell=neither"
-    assert call("explore", address, "--export", file) == (0, f"the page: {file}\n", "")
-    chosen = Slice.parse(asked.run, {"method": "bm25", "cell": "neither"})
-    assert file.read_text(encoding="utf-8") == pages.export(asked.run, chosen, 50)

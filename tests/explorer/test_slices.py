@@ -31,6 +31,13 @@ CELLS = {
 }
 
 
+def ids_of(run, chosen: Slice) -> list[str]:
+    """The ids of a slice's questions, in its order."""
+    page = slices.PAGE_OF_ROWS.format(order=slices.ORDERS[chosen.order])
+    listed = slices._rows(run, chosen, page, limit=800, offset=0)
+    return [row["question_id"] for row in listed]
+
+
 def rows(run, lm, base, method) -> list[tuple[dict, str]]:
     """(question, its cell), by looking into the files."""
     files = run.answers("popqa")[lm]
@@ -53,12 +60,12 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
     listed = slices.list_questions(answered, chosen)
     assert listed.cells == counted
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
-    assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
+    assert ids_of(answered, replace(chosen, relation="P57")) == ids
     of_cell = slices.list_questions(answered, replace(chosen, cell="base"))
     assert (of_cell.total, of_cell.cells) == (counted["base"], listed.cells)
     for name in CELLS.values():
         ids = [row["question_id"] for row, cell in known if cell == name]
-        assert slices.ids(answered, replace(chosen, cell=name), 800) == ids
+        assert ids_of(answered, replace(chosen, cell=name)) == ids
 
 
 def test_a_band_has_the_questions_that_its_row_counts(answered):
@@ -102,7 +109,7 @@ def test_two_models_are_compared_question_by_question(answered):
     counted = Counter(CELLS[both] for both in zip(*right, strict=True))
     assert slices.count_questions(answered, chosen).cells == counted
     only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
-    assert slices.ids(answered, replace(chosen, cell="method"), 800) == only != []
+    assert ids_of(answered, replace(chosen, cell="method")) == only != []
     assert (
         Slice.parse(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"})
         .to()
@@ -155,7 +162,7 @@ def test_wrong_answers_are_counted_by_what_was_read(read):
             chosen = Slice.parse(read, {"relation": "P57", "order": "id"})
             address = chosen.to_wrong(page, counted)
             listed = Slice.parse(read, dict(parse_qsl(urlsplit(address).query)))
-            assert slices.ids(read, listed, 800) == expected != []
+            assert ids_of(read, listed) == expected != []
             assert wrong[page][counted] == len(expected)
     assert not wrong["nothing"]
     assert not wrong["written"]
@@ -174,7 +181,7 @@ def test_a_count_leads_to_its_questions(read):
 
 def test_a_question_has_those_beside_it_in_its_slice(read):
     chosen = Slice.parse(read, {"cell": "wrong", "read": "namesake", "order": "rare"})
-    ids = slices.ids(read, chosen, 800)
+    ids = ids_of(read, chosen)
     assert len(ids) > ROWS_OF_PAGE
     for i in (0, 1, ROWS_OF_PAGE, len(ids) - 1):
         place = slices.find_place(read, chosen, ids[i])
@@ -263,7 +270,7 @@ def test_words_are_found_in_any_order(answered):
         "q77 what",
     ):  # a gold and a given answer, ids
         chosen = Slice.parse(answered, {"words": words, "order": "id"})
-        found = slices.ids(answered, chosen, 800)
+        found = ids_of(answered, chosen)
         assert found == [
             id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")
         ], words

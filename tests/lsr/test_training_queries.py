@@ -105,7 +105,8 @@ def test_the_teacher_is_asked_as_the_answers_are_asked(n_shots, project):
     queries = training_queries.read_questions("popqa", params, "dense").queries
     for row, question in enumerate(queries.ids[:3]):
         asked = pool, pool.ids.index(question), params.lsr.lm
-        (with_passage,), bare, found = passages.prompts_of_question(params, "popqa", *asked, source)
+        (with_passage,), found = passages.prompts_of_question(params, "popqa", *asked, source)
+        (bare,), _ = passages.prompts_of_question(params, "popqa", *asked, None)
         best = pq.read_table(docs)["id"].to_pylist().index(found["doc_ids"][0][0].as_py())
         read, _ = logprobs.prompts(queries, docs, np.array([[row, best], [row, logprobs.NONE]]))
         assert read == [with_passage, bare]

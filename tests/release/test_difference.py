@@ -3,14 +3,12 @@
 import re
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import releases
 
-from pipelines.errors import LongtailError
-from pipelines.questions.published import SCHEMA, write_tsv
 from pipelines.release.difference import write_difference
+from pipelines.storage import database
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -43,7 +41,8 @@ def popqa(name: str, facts, views, month="2021-10", people=PEOPLE) -> Path:
 
 def compared(old: Path, new: Path, threads: int = 1) -> tuple[dict[str, dict], list[str]]:
     """The rows by "subject-object" numbers, and the summary."""
-    lines = write_difference(old, new, Path("out"), ingest=releases.INGEST, threads=threads)
+    with database.connect(releases.INGEST.memory_gb, threads) as db:
+        lines = write_difference(db, old, new, Path("out"))
     rows = pq.read_table("out/difference.parquet").to_pylist()
     by_triple = {
         "-".join(re.search(r"\d+$", row[name])[0] for name in ("s_uri", "o_uri")): row
@@ -109,40 +108,3 @@ def test_a_popularity_that_only_one_release_knows_has_no_ratio():
         "0 added, 0 gone; in both: 0 with other answers, 0 reworded, 2 with another popularity",
         "popularity known to one release only: 2",
     ]
-
-
-def test_a_file_in_the_published_format_is_compared_too():
-    old, new = popqa("old", **OLD), popqa("new", **NEW)
-    there, _ = compared(old, new)
-    Path("published").mkdir()
-    write_tsv(
-        pq.read_table(old / "popqa.parquet").select(SCHEMA.names).to_batches(),
-        Path("published/popQA.tsv"),
-    )
-    assert compared(Path("published"), new)[0] == there
-    assert compared(old, Path("published/popQA.tsv"))[0] == {}
-
-
-def test_what_is_no_release_is_named():
-    good = popqa("old", **OLD)
-    Path("bad.parquet").write_bytes(b"PK")
-    pq.write_table(pa.table({"relation": ["P1"]}), "other.parquet")
-    pq.write_table(pa.concat_tables([pq.read_table(good / "popqa.parquet")] * 2), "twice.parquet")
-    for new, said in (
-        ("gone", r"gone: no release"),
-        ("bad.parquet", r"bad\.parquet: damaged .*; get the release again"),
-        ("other.parquet", r"other\.parquet: no column s_uri, o_uri"),
-        ("twice.parquet", r"twice\.parquet: 10 questions on 5 triples"),
-    ):
-        with pytest.raises(LongtailError, match=said):
-            compared(good, Path(new))
-    assert not Path("out").exists()
-
-
-def test_the_command_writes_the_tables(tmp_path, root, monkeypatch, call):
-    old, new, out = popqa("old", **OLD).resolve(), popqa("new", **NEW).resolve(), tmp_path / "here"
-    monkeypatch.chdir(root)
-    assert call("release", "diff", old, new, "--out", out)[::2] == (0, "")
-    assert (out / "difference.parquet").exists()
-    gone = f"error: {tmp_path}/gone: no release, expected popqa.parquet, a file in the published format, or its folder"
-    assert call("release", "diff", tmp_path / "gone", new, "--out", out) == (1, "", f"{gone}\n")

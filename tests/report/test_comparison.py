@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import reproduction_reference
 import yaml
 from dvc.repo import Repo
 
@@ -214,11 +215,6 @@ def test_judged_numbers_are_shown_with_both_figures(run):
 
 
 def test_the_pages_in_the_repository_are_those_of_papers_yaml(root):
-    published = papers.read_papers()
-    not_run = [comparison.Compared(figure, needs=figure.missing) for figure in published.figures]
-    for file, text in (
-        (looking.PUBLISHED_REPRODUCTION, comparison_page.page(published)),
-        (looking.PUBLISHED_NUMBERS, comparison_page.as_csv(not_run, published)),
-    ):
+    for file, text in reproduction_reference.pages().items():
         written = (root / file).read_text(encoding="utf-8")
-        assert written == text, "`longtail reproduce --docs` writes it again"
+        assert written == text, "`python tests/reproduction_reference.py` writes it again"
