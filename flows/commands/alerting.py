@@ -17,9 +17,10 @@ def alerts(
         ),
     ],
 ) -> None:
-    """Set up who hears of scheduled runs that need a person, as conf/alerts.yaml says.
+    """Set up who hears of scheduled runs that need a person.
 
-    Alerts are sent of runs of `longtail schedule`, or of the server that PREFECT_API_URL names.
+    conf/alerts.yaml says how. Alerts are sent of runs of `longtail schedule`, or of the server that
+    PREFECT_API_URL names.
     """
     from flows import server
 

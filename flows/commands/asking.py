@@ -122,7 +122,7 @@ def ask(
     lm: Annotated[
         str | None,
         typer.Option(
-            help="A model of lms, or an imported one; by default the first of lms.",
+            help="A model of lms, by default the first.",
             autocompletion=lm_names,
         ),
     ] = None,
@@ -145,7 +145,7 @@ def ask(
 
     _check_subject(subject, question)
     settings = params_file.load_settings(Settings)
-    if not settings.lms and not lm:
+    if not settings.lms:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     pair = pair or _method_of(retriever, lm, settings)
     lm = lm or settings.lms[0]
@@ -206,16 +206,12 @@ def _check_subject(subject: str | None, question: str | None) -> None:
 
 
 def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> str:
-    """The method that answers below the threshold: an imported model's or a retriever's.
+    """The retriever's method, which answers below the threshold.
 
     Without a `retriever` it is the one that answers best with thresholds.
     """
     from pipelines.adaptive import ask
-    from pipelines.answering import answer_files
 
-    imported = answer_files.way(lm, retriever, settings.lms, settings.retrievers)
-    if imported:
-        return imported
     if retriever is None:
         retriever = ask.best_retriever(lm or settings.lms[0], Path("data"))
     index = index_of(retriever or _first_retriever(settings), settings.retrievers)

@@ -44,10 +44,7 @@ EXAMPLES = {
     ),
     "decide": ("longtail decide thresholds/rule.json popQA.tsv --subset longtail",),
     "compare": ("longtail compare closed.csv rag.csv --questions popQA.tsv",),
-    "imports": (
-        "longtail imports FILE --dataset popqa --lm opt-13b --method bm25",
-        "longtail imports --remove opt-13b/bm25",
-    ),
+    "imports": ("longtail imports FILE --dataset popqa --lm opt-13b --method bm25",),
     "release": (
         "longtail release",
         "longtail release --to hub:OWNER/NAME --yes",

@@ -55,21 +55,11 @@ def imports(
     partial: Annotated[
         bool, typer.Option("--partial", help="Leave out rows and questions without a match.")
     ] = False,
-    remove: Annotated[
-        Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")
-    ] = None,
 ) -> None:
     """Bring in answers made elsewhere; without a file, list them.
 
     The next run tunes thresholds for their model.
     """
-    if remove and file:
-        raise LongtailError(
-            f"imports {file} --remove {remove}: expected one of both; leave one out"
-        )
-    if remove:
-        _remove_import(remove)
-        return
     if file is None:
         _list_imports()
         return
@@ -103,29 +93,6 @@ def imports(
     )
     for line in lines:
         terminal.show(line)
-
-
-def _remove_import(name: Path) -> None:
-    """Remove the import that a MODEL/METHOD or a file names."""
-    from pipelines.answering import answer_files
-
-    end = "/" + str(name).lstrip("/").removesuffix(".parquet")
-    files = answer_files.imports(DATA)
-    fitting = []
-    for file in files:
-        if str(file.resolve()).removesuffix(".parquet").endswith(end):
-            fitting.append(file)
-
-    if len(fitting) != 1:
-        listed = ", ".join(map(str, fitting or files)) or "none"
-        count = "several imports are" if fitting else "no import is"
-        raise LongtailError(f"--remove {name}: {count} called so, expected one of {listed}")
-
-    (file,) = fitting
-    file.unlink()
-    if not any(file.parent.iterdir()):
-        file.parent.rmdir()
-    terminal.show(terminal.as_called(f"removed {file}; `longtail run` forgets its figures"))
 
 
 def _list_imports() -> None:

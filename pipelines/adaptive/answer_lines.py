@@ -14,10 +14,6 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     is_known = reading and reading.subject and reading.subject.popularity is not None
     yield f"{'popularity' if is_known else 'note'}: {asked.decision.why}"
     yield f"rule: {asked.pair} of {asked.lm}; {asked.method} answers"
-    if not asked.prompt_hash:
-        yield f"decision: {asked.note}"
-        return
-
     passage = asked.passage
     if passage:
         source = asked.lm

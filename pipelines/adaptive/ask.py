@@ -18,7 +18,7 @@ from pipelines import methods
 from pipelines.adaptive import pairs, rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files, given_passages, passages, prompts
+from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
@@ -81,12 +81,10 @@ class AskedQuestion:
     reading: Reading | None
     decision: Decision
     passage: Passage | None = None
-    answer: str = ""  # empty too for a model whose answers were imported, which can't be asked here
+    answer: str = ""
     # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
     mean_log_prob: float | None = None
-    # equal to the evaluation's if it read the same prompt; "" for an imported model
-    prompt_hash: str = ""
-    note: str = ""  # a sentence on an answer that can't be asked for here; "" for others
+    prompt_hash: str = ""  # equal to the evaluation's if it read the same prompt
 
 
 def ask(
@@ -103,9 +101,8 @@ def ask(
     two answers.
 
     `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
-    bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
-    `subject` is a Wikidata id, to choose among namesakes. What is opened stays in `session` for the
-    next question.
+    bm25_below_dense. `subject` is a Wikidata id, to choose among namesakes. What is opened stays in
+    `session` for the next question.
 
     Raises LongtailError for an empty question, an unknown language model, method or subject, and
     for a missing file.
@@ -113,11 +110,7 @@ def ask(
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
     choice = Choice.of_name(lm, pair)
-    imports = answer_files.elsewhere(settings.lms, settings.retrievers, data)
-    imported = imports.get(lm, ())
-    is_imported = choice.above.name in imported and choice.below.name in imported
-    if not is_imported:
-        _refuse_unanswerable(choice, settings, imports)
+    _refuse_unanswerable(choice, settings)
 
     reading = subjects.read_question(
         question, data, subject, language.read_language(settings.language)
@@ -133,20 +126,14 @@ def ask(
         reading=reading,
         decision=decision,
     )
-    if is_imported:
-        note = f"{method.name} of {lm}, which answers elsewhere: its answers were imported"
-        return replace(asked, note=note)
     return _answer(asked, settings, data, session or Session())
 
 
-def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, list[str]]) -> None:
+def _refuse_unanswerable(choice: Choice, settings: Settings) -> None:
     """Raise LongtailError where a language model of the run can't answer by one of two methods."""
     if choice.lm not in settings.lms:
         names = ", ".join(settings.lms) or "none"
-        error = f"--lm {choice.lm}: expected a name of params.yaml's lms: {names}"
-        for lm, imported in imports.items():
-            error += f"; or imported: {lm} by {', '.join(imported)}"
-        raise LongtailError(error)
+        raise LongtailError(f"--lm {choice.lm}: expected a name of params.yaml's lms: {names}")
 
     known = [name for name in methods.METHODS if name not in methods.ENSEMBLES]
     for method in (choice.above, choice.below):

@@ -71,33 +71,6 @@ def without_answers(files: Mapping[str, Path]) -> str:
     )
 
 
-def elsewhere(
-    lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
-) -> dict[str, list[str]]:
-    """Imported model -> the methods that it has answers by, to whatever question set."""
-    datasets = dict.fromkeys(file.parts[-3] for file in imports(root))
-    methods: dict[str, dict[str, None]] = {}
-    for dataset in datasets:
-        files, _ = _imports(dataset, lms, retrievers, root)
-        for lm, by_method in files.items():
-            methods.setdefault(lm, {}).update(dict.fromkeys(by_method))
-    return {lm: list(names) for lm, names in methods.items()}
-
-
-def way(
-    lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]
-) -> str | None:
-    """The method of an imported model that is meant; None for a model of the run.
-
-    It is `method`, else the model's first method with passages.
-    """
-    names = elsewhere(lms, retrievers).get(lm, [])
-    with_passages = [name for name in names if name != "closed_book"]
-    if not with_passages:
-        return None
-    return method or with_passages[0]
-
-
 def imports(root: Path = Path("data")) -> list[Path]:
     """Every import, by question set, model and method."""
     return sorted((root / "imported").glob("*/*/*.parquet"))
@@ -136,8 +109,7 @@ def _imports(
             faults = _faults(files, questions)
         for method, fault in faults.items():
             file = files.pop(method)
-            advice = f"import it again, or `longtail imports --remove {file}`"
-            sentences.append(f"{file} is left out: {fault}; {advice}")
+            sentences.append(f"{file} is left out: {fault}; import it again, or remove it")
         fitting[folder.name] = files
     return fitting, sentences
 

@@ -148,7 +148,7 @@ def _check_closed_book(called: Import, out: Path) -> None:
         if other != out and is_closed_book:
             raise LongtailError(
                 f"{other}: {called.lm} has answers without retrieval there, expected them once; "
-                f"remove that by `longtail imports --remove {other}`, or give these --kind other"
+                "remove that file, or give these --kind other"
             )
 
 

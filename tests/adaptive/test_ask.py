@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
-from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
+from asked_run import QUESTIONS, questions, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
@@ -24,7 +24,6 @@ from pipelines.lm import open_lm
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, retriever
-from pipelines.tables.answers import PREDICTIONS
 
 SHOTS = 3
 DOCUMENTS = [
@@ -40,11 +39,7 @@ POPULAR, RARE = (
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    """What a run leaves of what `ask` reads, with a random language model and an index.
-
-    Answers of a model that can't be asked are imported, with thresholds of the same subjects, ten
-    times ours.
-    """
+    """What a run leaves of what `ask` reads, with a random language model and an index."""
     folder = tmp_path_factory.mktemp("project")
     data = folder / "data"
     write_tables(data)
@@ -70,16 +65,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     bm25_build.build(
         docs, index, params_file.parse(values).ingest.memory_gb, tiny_models.compute(), "test"
     )
-    imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
-    imported.mkdir(parents=True)
-    rows = [{"question_id": "q0", "correct": True}]
-    for name in ("closed_book", "web-search"):
-        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS.schema), imported / f"{name}.parquet")
-    tuned = json.loads(file.read_text())
-    tuned["rules"]["popqa"]["gpt-4.1"] = {
-        "web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)
-    }
-    file.write_text(json.dumps(tuned))
     return folder
 
 
@@ -240,7 +225,7 @@ def test_json_for_scripts(longtail):
         "threshold": 71.0,
         "why": found["decision"]["why"],
     }
-    assert (found["passage"]["measure"], found["note"]) == ("BM25's score", "")
+    assert found["passage"]["measure"] == "BM25's score"
     assert found["passage"]["text"].removeprefix(found["passage"]["title"] + "\n") in DOCUMENTS
 
 
@@ -308,10 +293,6 @@ def test_an_unanswerable_question_does_not_end_a_session(longtail):
         ),
         (["Why?", "--pair", "replug_below_genread"], "replug can't answer here, expected"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
-        (
-            ["Why?", "--lm", "gpt-4.1", "--retriever", "none"],
-            "; or imported: gpt-4.1 by closed_book, web-search",
-        ),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
         (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
@@ -321,29 +302,6 @@ def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
     assert (code, out) == (1, "")
     assert said in err
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("named", [[], ["--retriever", "web-search"]])
-def test_thresholds_decide_for_a_model_not_here(longtail, named):
-    code, out, _ = longtail(POPULAR, "--lm", "gpt-4.1", *named)
-    assert code == 0
-    assert "is below the threshold of its relation, 710" in out
-    assert out.endswith(
-        "decision: web-search of gpt-4.1, which answers elsewhere: its answers were imported\n"
-    )
-    code, out, _ = longtail(
-        "Who was the director of Black?", "--subject", "Q3", "--lm", "gpt-4.1", "--json", *named
-    )
-    asked = json.loads(out)
-    assert (asked["method"], asked["decision"]["threshold"], asked["answer"]) == (
-        "closed_book",
-        710.0,
-        "",
-    )
-    assert (
-        asked["note"]
-        == "closed_book of gpt-4.1, which answers elsewhere: its answers were imported"
-    )
 
 
 def test_a_model_on_a_server_answers_as_here(project, chosen, asked, monkeypatch, tmp_path):
