@@ -47,7 +47,7 @@ def check_ready(root: Path) -> None:
     PROFILES may differ.
     """
     check_committed(root, may_differ=WRITTEN)
-    branch = _git(root, "branch", "--show-current")
+    branch = git(root, "branch", "--show-current")
     if branch != BRANCH:
         problem = f"a run is committed on {BRANCH}, and the branch here is {branch or '(none)'}"
         remedy = f"call it in a clone of its own, after `git switch --create {BRANCH}`"
@@ -59,7 +59,7 @@ def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
 
     PROFILES and the files `may_differ` are not looked at.
     """
-    entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
+    entries = git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     names = [entry[3:].strip('"') for entry in entries]
     changed = []
     for name in names:
@@ -77,30 +77,30 @@ def bring(root: Path, remote: str) -> None:
     A remote without them is one to which nothing was pushed yet. Raises LongtailError where both
     have commits that the other lacks.
     """
-    _git(root, "fetch", "--quiet", "--force", "--tags", remote)
+    git(root, "fetch", "--quiet", "--force", "--tags", remote)
     theirs = f"refs/remotes/{remote}/{BRANCH}"
     if commit_of(root, theirs) and not _is_ancestor(root, theirs, "HEAD"):
         if not _is_ancestor(root, "HEAD", theirs):
             problem = f"{BRANCH}: {remote} has commits that this clone lacks"
             command = f"git pull --no-rebase --strategy-option ours {remote} {BRANCH}"
             raise LongtailError(f"{problem}; `{command}` brings them here")
-        _git(root, "merge", "--quiet", "--ff-only", theirs)
+        git(root, "merge", "--quiet", "--ff-only", theirs)
 
 
 def commit(root: Path, profile: str, month: str) -> str:
     """Commit WRITTEN as a run left them, unless the last commit has them; returns its hash."""
     existing = [name for name in WRITTEN if (root / name).is_file()]
-    _git(root, "add", "--", *existing)
+    git(root, "add", "--", *existing)
     is_new = _run(root, "diff", "--cached", "--quiet").returncode
     if is_new:
         subject = f"Data of {month}, profile {profile}"
-        _git(root, "commit", "--quiet", "-m", subject, environment=_author(root, month))
+        git(root, "commit", "--quiet", "-m", subject, environment=_author(root, month))
     return head(root)
 
 
 def head(root: Path) -> str:
     """The hash of the commit that is checked out."""
-    return _git(root, "rev-parse", "--verify", "HEAD")
+    return git(root, "rev-parse", "--verify", "HEAD")
 
 
 def month_tag(profile: str, part: Part, month: str) -> str:
@@ -114,9 +114,9 @@ def landed_months(root: Path, profile: str, part: Part, remote: str | None = Non
     """The months that landed, in order, by their tags at git's `remote`, or here without one."""
     prefix = f"refs/tags/{month_tag(profile, part, month='')}"
     if remote:
-        listed = _git(root, "ls-remote", "--refs", remote, f"{prefix}*")
+        listed = git(root, "ls-remote", "--refs", remote, f"{prefix}*")
     else:
-        listed = _git(root, "for-each-ref", "--format=%(refname)", prefix)
+        listed = git(root, "for-each-ref", "--format=%(refname)", prefix)
     months = []
     for word in listed.split():
         month = word.removeprefix(prefix)
@@ -167,7 +167,7 @@ def landed_tag(root: Path, commit: str) -> str | None:
 
 def tags_of(root: Path, commit: str) -> list[str]:
     """The tags of a commit."""
-    return _git(root, "tag", "--points-at", commit).split()
+    return git(root, "tag", "--points-at", commit).split()
 
 
 def push(root: Path, remote: str, commit: str) -> str:
@@ -189,7 +189,7 @@ def push(root: Path, remote: str, commit: str) -> str:
 
 def remotes(root: Path) -> list[str]:
     """The names of git's remotes."""
-    return _git(root, "remote").split()
+    return git(root, "remote").split()
 
 
 def user(root: Path) -> str:
@@ -199,9 +199,9 @@ def user(root: Path) -> str:
 
 
 def _tag(root: Path, tag: str, commit: str, *message: str) -> None:
-    day = _git(root, "show", "--no-patch", "--format=%cI", commit)
+    day = git(root, "show", "--no-patch", "--format=%cI", commit)
     words = ["--annotate", "--force", *message, tag, commit]
-    _git(root, "tag", *words, environment=_identity(root) | {"GIT_COMMITTER_DATE": day})
+    git(root, "tag", *words, environment=_identity(root) | {"GIT_COMMITTER_DATE": day})
 
 
 def _author(root: Path, month: str) -> dict[str, str]:
@@ -220,7 +220,7 @@ def _is_ancestor(root: Path, one: str, other: str) -> bool:
     return not _run(root, "merge-base", "--is-ancestor", one, other).returncode
 
 
-def _git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
+def git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
     """What git says, without the white space around it. Raises LongtailError where git fails."""
     process = _run(root, *words, environment=environment)
     if process.returncode:

@@ -157,7 +157,7 @@ def _tagged_versions(root: Path, *options: str) -> list[str]:
     from pipelines.release import versions
 
     words = ["--list", "--sort=version:refname", *options, f"{TAG}*"]
-    tags = data_branch._git(root, "tag", *words).splitlines()
+    tags = data_branch.git(root, "tag", *words).splitlines()
     names = [tag.removeprefix(TAG) for tag in tags]
     return [name for name in names if versions.VERSION.fullmatch(name)]
 
@@ -200,7 +200,7 @@ def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params
     with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
         contents.write_tables(db, scratch / "data", folder)
     contents.copy_retrievers(scratch / "data", folder)
-    changelog = data_branch._git(root, "tag", "--list", "--format=%(contents)", tag)
+    changelog = data_branch.git(root, "tag", "--list", "--format=%(contents)", tag)
     (folder / versions.CHANGELOG).write_text(f"{changelog}\n", encoding="utf-8")
     contents.write_sums(folder)
     return folder
