@@ -93,7 +93,7 @@ def values(measures: pa.Table) -> Iterator[tuple[Key, Interval]]:
         value = row["value"]
         if value is None:
             continue
-        low, high = row["low"], row["high"]
-        if low is None or high is None:
-            low = high = value
-        yield Key(row["expectation"], row["file"], row["measure"]), Interval(value, low, high)
+        figure = Interval(value, value, value)
+        if row["low"] is not None:
+            figure = Interval(value, row["low"], row["high"])
+        yield Key(row["expectation"], row["file"], row["measure"]), figure

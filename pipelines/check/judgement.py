@@ -56,7 +56,8 @@ def _out_of_bounds(row: Mapping[str, Any]) -> Unmet:
     if row["detail"]:
         return Unmet(key, value, 0.0, f"{problem}, such as {row['detail']}")
 
-    least, most = row["least"], row["most"]
+    least = row["least"]
+    most = row["most"]
     bound = most
     if least is not None and value < least:
         bound = least
