@@ -21,6 +21,7 @@ DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
 # bounds between bins of relative popularity, in standard deviations
 RELATIVE = np.arange(-1.5, 2.0, 0.5)
+DIGITS = 12  # of a deviation, after the point
 MEASURED = ("popularity", *GAINS)
 
 
@@ -77,7 +78,9 @@ def by_relative_popularity(answers: Answers) -> list[dict]:
         finite = rows & np.isfinite(logs)
         deviation = logs[finite].std() if finite.any() else 0
         if deviation > 0:
-            relative[finite] = (logs[finite] - logs[finite].mean()) / deviation
+            deviations = (logs[finite] - logs[finite].mean()) / deviation
+            # of two questions, each is one deviation off, which floats may miss by a last digit
+            relative[finite] = deviations.round(DIGITS)
 
     groups = []
     for merged_bin in bins_between(relative, RELATIVE, merge=False):

@@ -82,7 +82,8 @@ def _by_popularity(tables: Tables) -> list[Figure]:
         y="substring",
         x_axis=VIEWS,
         y_axis=ACCURACY,
-        caption=f"accuracy (substring) by decile of popularity; small deciles are merged. {BANDS}",
+        caption="accuracy (substring) by decile of popularity, or by larger parts of a small set. "
+        f"{BANDS}",
     )
 
     return figures_by(figure, "dataset")

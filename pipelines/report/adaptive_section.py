@@ -146,9 +146,9 @@ def _unknown_popularity(tables: Tables) -> Iterator[str]:
             known = figures["questions"]
             yield (
                 f"{show(excluded)} questions of {label(dataset)} are of unknown popularity. They "
-                "are left out here, and no threshold is fitted to them. Accuracies in this section "
-                f"and in its findings are therefore of {show(known)} questions, and those in other "
-                f"sections of all {show(known + excluded)}. `longtail ask` retrieves for a "
+                "are left out here, and no threshold is fitted to them. Accuracies here, and those "
+                f"by popularity, are therefore of {show(known)} questions, and others of all "
+                f"{show(known + excluded)}. `longtail ask` retrieves for a "
                 "question of unknown popularity, and says why."
             )
 

@@ -194,9 +194,10 @@ ACCURACY_BY_POPULARITY = Table(
     "analyses/accuracy_by_popularity.parquet",
     """\
 Accuracy by decile of popularity, over the questions whose popularity is known. A bin has at least
-40 questions; in sets below 120, a third of the set, and at least 10. From the least popular on,
-bins are merged until they have so many; the remainder joins the last. This holds for all tables
-with bins, unless they say otherwise.""",
+40 questions; in sets below 120, a third of the set, and at least 10. Where deciles would be
+smaller, there are as many equal parts as have so many. In other tables with bins, unless they say
+otherwise, bins are merged from the least popular on until they have so many; the remainder joins
+the last.""",
     [
         KEY,
         Column(

@@ -309,3 +309,12 @@ def test_small_bins_of_relative_popularity_are_left_out(
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
     closed = [row for row in by_relative_popularity(some) if row["method"] == "closed_book"]
     assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]
+
+
+def test_the_more_popular_of_two_questions_is_one_deviation_above(answers):
+    """As floats, many such pairs miss it by a last digit, and so would be in the bin below."""
+    views = [popularity for low in range(2, 42) for popularity in (low, 7 * low)]
+    relations = [f"P{pair}" for pair in range(40) for _ in range(2)]
+    pairs = many(answers, views, relations)
+    closed = [row for row in by_relative_popularity(pairs) if row["method"] == "closed_book"]
+    assert [(row["bin"], row["questions"]) for row in closed] == [(3, 40), (7, 40)]
