@@ -16,7 +16,6 @@ from pathlib import Path
 from flows import surroundings
 from flows.parts import Part
 from pipelines import safe_text
-from pipelines.check import baseline
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 from pipelines.work.run_log import WRITTEN
@@ -67,7 +66,7 @@ def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
             changed.append(name)
     if changed:
         names_shown = ", ".join(changed[:NAMES_SHOWN])
-        remedy = "commit first, so that a commit can name what made the data"
+        remedy = "commit it first, or name it in .gitignore: a commit names what made the data"
         raise LongtailError(f"{names_shown}: not as in git's last commit; {remedy}")
 
 
@@ -111,12 +110,15 @@ def month_tag(profile: str, part: Part, month: str) -> str:
 
 
 def landed_months(root: Path, profile: str, part: Part, remote: str | None = None) -> list[str]:
-    """The months that landed, in order, by their tags at git's `remote`, or here without one."""
+    """The months that landed, in order, by their tags at git's `remote`, or here without one.
+
+    None did where git has no repository.
+    """
     prefix = f"refs/tags/{month_tag(profile, part, month='')}"
     if remote:
         listed = git(root, "ls-remote", "--refs", remote, f"{prefix}*")
     else:
-        listed = git(root, "for-each-ref", "--format=%(refname)", prefix)
+        listed = _run(root, "for-each-ref", "--format=%(refname)", prefix).stdout
     months = []
     for word in listed.split():
         month = word.removeprefix(prefix)
@@ -130,6 +132,8 @@ def baseline_of(root: Path, profile: str, part: Part, month: str) -> str:
 
     It is "" where there is none.
     """
+    from pipelines.check import baseline  # takes long to import
+
     for earlier in reversed(landed_months(root, profile, part)):
         if earlier <= month:
             revision = f"{month_tag(profile, part, earlier)}:{baseline.FILE.as_posix()}"

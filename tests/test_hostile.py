@@ -120,7 +120,9 @@ def test_questions_have_every_label_as_the_dump_has_it(rows):
 @pytest.fixture(scope="module")
 def release(rows, tmp_path_factory):
     data = releases.write_data(
-        tmp_path_factory.mktemp("data"), rows, cuts=releases.thresholds(("tiny", "a|b`<x>"))
+        tmp_path_factory.mktemp("hostile") / "data",
+        rows,
+        cuts=releases.thresholds(("tiny", "a|b`<x>")),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(data)

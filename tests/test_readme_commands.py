@@ -144,6 +144,7 @@ def test_the_figures_that_the_guide_to_data_explains_are_in_a_run(finished):
 def test_readmes_commands_print_what_it_shows(visitor, readme_commands, with_long):
     """In their order, in one checkout. Only the slow test runs LONG."""
     visitor.type("git config user.name a && git config user.email a@example.org")
+    visitor.type("git add dvc.lock")  # which the project's own checkout has in git
     for command in readme_commands:
         if command.text == LONG and not with_long:
             continue
@@ -163,6 +164,7 @@ def test_the_tutorials_change_leads_back_to_the_old_results(visitor, copied, roo
     """Section 5: an experiment, what it changes, and the way back, on which no stage runs."""
     copied.commit()
     visitor.type("git config user.name a && git config user.email a@example.org")
+    visitor.type("git add dvc.lock")  # which the project's own checkout has in git
     before = tracked_by_dvc(copied)
     page = (root / "docs/tutorial.md").read_text(encoding="utf-8")
     section = page.split("\n## 5. ")[1].split("\n## ")[0]

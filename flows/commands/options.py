@@ -54,7 +54,7 @@ PROFILE = typer.Option(
 )
 RETRIEVER = typer.Option(
     metavar="NAME",
-    help="bm25, dense (untuned), lsr (tuned by LSR; the default if the run has it), or hybrid "
+    help="bm25, dense (untuned), lsr (tuned by LSR), or hybrid "
     "(bm25 and dense), of the main retriever; of another one dense_NAME, lsr_NAME.",
     autocompletion=searcher_names,
 )

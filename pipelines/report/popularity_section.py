@@ -60,7 +60,7 @@ def _leads(tables: Tables, sets: Sequence[Row]) -> str:
             tenth = show(float(f"{row['90 %']:.2g}"))
             return (
                 f"Half of the questions of {label(row['dataset'])} are about subjects with fewer "
-                f"than {median} page views a month, and a tenth about subjects with more than "
+                f"than {median} page views a month, a tenth about subjects with more than "
                 f"{tenth}."
             )
     return ""

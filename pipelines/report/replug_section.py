@@ -90,9 +90,9 @@ def section(tables: Tables) -> Section:
         y_axis=BITS,
         caption=(
             f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with dense "
-            f"documents. Only {show(datastore.get('queries'))} of the "
-            f"{show(figures.get('queries'))} texts are counted, all of them with a context, so "
-            "documents save another share than in the table. Each share contains the smaller ones."
+            f"documents. Counted: {show(datastore.get('queries'))} of the "
+            f"{show(figures.get('queries'))} texts, all with a context. Larger shares contain "
+            "smaller ones."
         ),
         low_is_good=True,
     )

@@ -57,7 +57,7 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 
 # What flows/ reads of a Repo, documented or not
-OF_REPO = {"index", "status", "lock", "commit", "config", "cache"}
+OF_REPO = {"index", "status", "lock", "commit", "config", "cache", "dvcfs"}
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
 IMPORTED = {

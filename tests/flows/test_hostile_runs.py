@@ -10,9 +10,10 @@ import hostile
 from quick_project import LAST
 
 from flows import gate, graph, landing
+from flows.parts import Part
 from pipelines.check.acceptances import Acceptance
+from pipelines.check.baseline import Key
 from pipelines.check.judgement import Unmet
-from pipelines.check.table_measures import MEASURES
 
 STAGE = """
 import json, sys
@@ -73,11 +74,23 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
     (error,) = [line for line in texts[1].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
     stages = {label: [] for label in hostile.LABELS}
-    unmet = [Unmet(label, label) for label in hostile.LABELS]
-    accepted = [
-        Acceptance(expectation=label, month="2021-10", reason=label) for label in hostile.LABELS
-    ]
-    judged = gate.Judgement("sample", MEASURES.schema.empty_table(), unmet, accepted)
+    unmet = []
+    accepted = []
+    for label in hostile.LABELS:
+        unmet.append(Unmet(Key(label, label, label), 1.0, 2.0, label))
+        accepted.append(
+            Acceptance(
+                expectation=label,
+                file=label,
+                measure=label,
+                month="2021-10",
+                value=1.0,
+                bound=2.0,
+                reason=label,
+                who=label,
+            )
+        )
+    judged = gate.Judgement(Part.refresh, 1, unmet, accepted, [], {})
     pages = [
         landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
         landing.describe_unmet(judged),

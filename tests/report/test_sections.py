@@ -104,7 +104,7 @@ def test_the_curve_of_the_datastore_says_of_how_many_texts_it_is(data):
         for block in figures
         if isinstance(block, Figure) and block.name == "bits-per-byte-by-datastore"
     ]
-    assert "Only 100 of the 2,000 texts are counted, all of them with a context" in caption
+    assert "Counted: 100 of the 2,000 texts, all with a context" in caption
 
 
 def test_controls_stand_beside_the_ensemble(made):
