@@ -191,11 +191,6 @@ def push(root: Path, remote: str, commit: str) -> str:
     return f"{BRANCH} and its tags are at git's {remote}"
 
 
-def remotes(root: Path) -> list[str]:
-    """The names of git's remotes."""
-    return git(root, "remote").split()
-
-
 def user(root: Path) -> str:
     """Who works here, as git has it: its user.name, or else the name of the account."""
     named = _run(root, "config", "user.name").stdout.strip()
