@@ -155,12 +155,15 @@ def tag_month(root: Path, tag: str, commit: str, accepted: Sequence[object]) -> 
         _tag(root, tag, commit, "-m", "\n".join(lines))
 
 
-def tag_release(root: Path, version: str, commit: str, changelog: Path) -> str:
-    """Tag the commit of a release; returns the tag, which never moves. Its text is a changelog."""
-    tag = f"release/{version}"
+def release_tag(profile: str, version: str) -> str:
+    """The tag of a release; each profile has versions of its own."""
+    return f"release/{profile}/{version}"
+
+
+def tag_release(root: Path, tag: str, commit: str, changelog: Path) -> None:
+    """Tag the commit of a release. The tag never moves, and its text is a changelog."""
     if commit_of(root, tag) is None:
         _tag(root, tag, commit, "--cleanup=verbatim", "--file", str(changelog))
-    return tag
 
 
 def landed_tag(root: Path, commit: str) -> str | None:
@@ -169,9 +172,9 @@ def landed_tag(root: Path, commit: str) -> str | None:
     return tags[0] if tags else None
 
 
-def tags_of(root: Path, commit: str) -> list[str]:
-    """The tags of a commit."""
-    return git(root, "tag", "--points-at", commit).split()
+def tags_of(root: Path, name: str) -> list[str]:
+    """All tags of a commit, which is named by its hash or by one of them."""
+    return git(root, "tag", "--points-at", f"{name}^{{commit}}").split()
 
 
 def push(root: Path, remote: str, commit: str) -> str:

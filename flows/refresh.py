@@ -26,6 +26,7 @@ from flows import (
     landing,
     live,
     months,
+    profiles,
     releases,
     run_states,
     workspace,
@@ -82,6 +83,7 @@ class Handover:
 )
 def refresh(
     part: Part = Part.refresh,
+    profile: str | None = None,
     month: Month | None = None,
     anew: bool = False,
     release: bool = False,
@@ -95,6 +97,7 @@ def refresh(
     """Reproduce what changed.
 
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
+    A `profile` is composed into params.yaml first; without one params.yaml is taken as it is.
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
     complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
@@ -110,6 +113,8 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if handover.commit:
                 _check_commits(handover)  # now, and not only after hours
+            if profile:
+                profiles.write_profile(profile, months.PARAMS)
             if month:
                 month = _begin(month, make_up, late_after, part, handover)
             return _refresh(part, anew, handover)
@@ -329,9 +334,8 @@ def _publish(to: str, tag: str) -> list[str]:
     """Send the release of the commit with a tag to `to`, unless it is there; returns messages."""
     messages = []
     for name in data_branch.tags_of(Path.cwd(), tag):
-        if name.startswith(releases.TAG):
-            version = name.removeprefix(releases.TAG)
-            lines = releases.publish(to, releases.OUT / version)
+        if name.startswith(f"{releases.OUT}/"):
+            lines = releases.publish(to, Path(name))
             # the lines that begin with a space name single files
             messages += [line for line in lines if not line.startswith(" ")]
     return messages

@@ -1,7 +1,7 @@
 """Write releases, and publish them.
 
 A release is made of what is committed. Git's tags say which commits have landed, and which releases
-there are: the next one follows on the highest version that has a tag.
+of a profile there are: the next one follows on the highest version that has a tag.
 """
 
 import json
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from flows import data_branch, workspace
 from flows.dvc_repo import stages_of_lock
+from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.sources import snapshots
 from pipelines.storage.atomic import scratch_folder
 
-OUT = Path("release")
-TAG = "release/"  # <version>
+OUT = Path("release")  # <profile>/<version>, as the tag
 NAMES_SHOWN = 3  # stages that an error names
 
 
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 def write_and_publish(
     to: str | None,
     version: str | None,
-    out: Path,
+    out: Path | None,
     *,
     send: bool,
 ) -> Iterator[str]:
@@ -72,32 +72,37 @@ def publish(to: str, folder: Path, *, send: bool = True) -> Iterator[str]:
 
 
 def write_release(
-    version: str | None = None, out: Path = OUT, landing: str | None = None
+    version: str | None = None, out: Path | None = None, landing: str | None = None
 ) -> Written:
     """Write the release of git's commit below `out`, and tag the commit, if it has landed.
 
-    `landing` is the tag by which it is about to land. Without it and without a tag `data/...`, the
-    release is not gated. A release whose tag the commit has is written again if `out` lacks it.
-    Raises LongtailError as `read_provenance` does, and where the tables of the
-    release before are neither in `out` nor DVC's.
+    `out` is by default the profile's folder below OUT. `landing` is the tag by which it is about to
+    land. Without it and without a tag `data/...`, the release is not gated. A release whose tag the
+    commit has is written again if `out` lacks it. Raises LongtailError as `read_provenance` does,
+    and where the tables of the release before are neither in `out` nor DVC's.
     """
     from pipelines.release import contents, versions
 
     root = Path.cwd()
     settings = params_file.load_params()
+    profile = settings.profile
+    out = out or OUT / profile
     made_by = read_provenance(root, landing)
     commit = made_by["commit"]
-    earlier = _tagged_versions(root)
-    of_commit = _tagged_versions(root, "--points-at", commit)
+    earlier = _tagged_versions(root, profile)
+    of_commit = _tagged_versions(root, profile, "--points-at", commit)
     if of_commit and version in (None, of_commit[-1]):
         version = of_commit[-1]
-        if _is_here(root, out / version):
+        if not made_by["landed"]:  # the month's tag was deleted since
+            month = settings.popularity.month
+            made_by["landed"] = data_branch.month_tag(profile, Part.refresh, month)
+        if _is_here(root, out / version, profile):
             return Written(out / version, f"the release {version} is there already")
         earlier = earlier[: earlier.index(version)]
 
     with scratch_folder() as scratch:
         previous = out / earlier[-1] if earlier else None
-        if previous and not _is_here(root, previous):
+        if previous and not _is_here(root, previous, profile):
             previous = _bring_back(root, previous.name, Path(scratch), settings)
         folder = versions.write_release(
             Path("data"),
@@ -115,7 +120,8 @@ def write_release(
         return Written(folder, f"nothing changed since the release {folder.name}: no new one")
     if not made_by["landed"]:
         return Written(folder, f"the release: {folder}, as git's commit has not landed")
-    tag = data_branch.tag_release(root, folder.name, commit, folder / versions.CHANGELOG)
+    tag = data_branch.release_tag(profile, folder.name)
+    data_branch.tag_release(root, tag, commit, folder / versions.CHANGELOG)
     return Written(folder, f"the release: {folder}, git's tag {tag}")
 
 
@@ -152,23 +158,24 @@ def read_provenance(root: Path, landing: str | None = None) -> dict[str, Any]:
     }
 
 
-def _tagged_versions(root: Path, *options: str) -> list[str]:
-    """The versions of the releases that have a tag, lowest first; `options` are git's."""
+def _tagged_versions(root: Path, profile: str, *options: str) -> list[str]:
+    """The versions of a profile's releases with a tag, lowest first; `options` are git's."""
     from pipelines.release import versions
 
-    words = ["--list", "--sort=version:refname", *options, f"{TAG}*"]
+    tag = data_branch.release_tag(profile, "*")
+    words = ["--list", "--sort=version:refname", *options, tag]
     tags = data_branch.git(root, "tag", *words).splitlines()
-    names = [tag.removeprefix(TAG) for tag in tags]
+    names = [Path(tag).name for tag in tags]
     return [name for name in names if versions.VERSION.fullmatch(name)]
 
 
-def _is_here(root: Path, folder: Path) -> bool:
+def _is_here(root: Path, folder: Path, profile: str) -> bool:
     """Whether a folder is the release that the tag of its version names."""
     file = folder / "provenance.json"
     if not file.is_file():
         return False
     commit = json.loads(file.read_text(encoding="utf-8"))["commit"]
-    return commit == data_branch.commit_of(root, f"{TAG}{folder.name}")
+    return commit == data_branch.commit_of(root, data_branch.release_tag(profile, folder.name))
 
 
 def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params) -> Path:
@@ -182,7 +189,7 @@ def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params
     from pipelines.release import contents, versions
     from pipelines.storage import database
 
-    tag = f"{TAG}{version}"
+    tag = data_branch.release_tag(settings.profile, version)
     try:
         with Repo.open(str(root), rev=tag) as repo:
             for out in repo.index.outs:

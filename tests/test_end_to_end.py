@@ -191,7 +191,7 @@ def test_a_run_is_asked_released_and_toured(copied, call, tmp_path, monkeypatch)
     assert "popularity: " in answer
     assert answer.splitlines()[-1].startswith("answer: ")
     copied.commit()
-    said("release", "--out", str(tmp_path / "release"))
+    said("release", "--out", str(tmp_path / "release/smoke"))
     made = run_the_tour(tmp_path, copied.folder / "data")
     assert len(made["bits"]) > 2
     assert made["bits"] == pytest.approx([figure for _, figure in made["of_run"]])
@@ -258,7 +258,7 @@ def test_a_scheduled_run_lands_a_release(copied, tmp_path):
         schedules.process.send_signal(signal.SIGINT)
         schedules.process.communicate(timeout=PATIENCE)
     assert re.search(
-        r"^1 ran, 0 restored from the cache, \d+ unchanged; release: the release: release/\d",
+        r"^1 ran, 0 restored from the cache, \d+ unchanged; release: the release: release/smoke/\d",
         message,
     ), message
     assert re.search(r"pushed: \d+ files pushed", message)

@@ -1,5 +1,5 @@
-"""A year by `longtail schedule` beside a played Wikimedia: each month's dumps come, and things go
-wrong in some months.
+"""A year by `longtail schedule` beside a played Wikimedia: each month's dumps come, things go wrong
+in some months, and people start runs of their own in between.
 
 Every run of the schedule asks first whether the month's page views are there. The played server
 then sees that a new run has begun, and sets the scene for it: so a year has the same runs each time,
@@ -17,8 +17,10 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import psutil
 import tiny_models
 import waiting
@@ -29,7 +31,8 @@ from scheduled import Schedules
 from webhook import Hook
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import data_branch, profiles
+from flows import data_branch, profiles, run_states
+from flows.parts import Part
 from pipelines import QUIET
 from pipelines.sources import snapshots
 from sample.make.growing_world import GrowingWorld
@@ -45,12 +48,14 @@ deployments:
     description: A release of each month
     entrypoint: flows.refresh.refresh
     parameters:
-      {month: next, make_up: 12, late_after: 40, anew: true, commit: true, release: true, push: true,
-       git_remote: origin}
+      {profile: PROFILE, month: next, make_up: 12, late_after: 40, anew: true, commit: true,
+       release: true, push: true, git_remote: origin}
     work_pool: {name: longtail}
     schedules:
       - interval: 5
 """
+PROFILE = "year"
+OTHER = "other"  # a profile without models in the same clone
 FIRST_ENTITIES = 120
 ENTITIES_PER_MONTH = 2  # in a year fewer than the gate lets a data set grow
 DISK = ".dvc/cache"  # a file system of its own, which gets full
@@ -63,30 +68,39 @@ ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
 
 @dataclass(frozen=True)
 class Try:
-    """A run of the schedule: the number of its month, what happens, how it ends, who hears."""
+    """A run: the number of its month, what happens, and how it ends."""
 
     month: int
     happens: str
     ends: str = "Completed"
-    alerts: int = 0
+    alerts: int = 0  # that arrive
+    profile: str = PROFILE
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether someone starts this run, while the one before is at work."""
+        return self.happens in ASKED_FOR
 
 
+ASKED_FOR = ("out of order", "other profile")
 YEAR = (
     Try(1, "whole", "LandedUncompared", alerts=1),
     Try(2, "push rejected", "Failed", alerts=1),
     Try(2, "whole"),
-    Try(3, "late", "DumpsLate", alerts=1),
+    Try(3, "webhook down", "DumpsLate"),
     Try(3, "late", "DumpsLate", alerts=1),
     Try(3, "whole"),
     Try(4, "damaged", "Failed", alerts=1),
     Try(4, "whole"),
     Try(5, "stage killed", "Failed", alerts=1),
     Try(5, "whole"),
+    Try(7, "out of order"),
     Try(6, "halved", "StoppedByGate", alerts=1),
     Try(6, "whole"),
-    Try(7, "whole"),
+    Try(7, "other profile", "LandedUncompared", alerts=1, profile=OTHER),
     Try(8, "flow killed", "Crashed", alerts=1),
     Try(8, "whole"),
+    Try(8, "other profile", profile=OTHER),
     Try(9, "thinned", "StoppedByGate", alerts=1),
     Try(9, "accepted"),
     Try(10, "disk full", "Failed", alerts=1),
@@ -107,7 +121,14 @@ IN_WORDS = {
     "accepted": "someone accepts that",
     "disk full": "the disk gets full",
     "push rejected": "git's remote takes no push",
+    "webhook down": "the page views are not there, and the webhook is down",
+    "out of order": "someone builds this month before the one that is due",
+    "other profile": "someone builds this month of another profile in the same clone",
 }
+
+
+def month_tag(profile: str, month: str) -> str:
+    return data_branch.month_tag(profile, Part.refresh, month)
 
 
 class Disk:
@@ -169,13 +190,14 @@ class Year:
         self.checkout = copy_tracked(root, folder / "checkout", without=("tests/", "dvc.lock"))
         self.folder = self.checkout.folder
         self.disk = Disk(self.folder / DISK)
-        self._write_params(values)
-        self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT, services=QUIET)
+        self._write_profiles(values)
+        deployment = DEPLOYMENT.replace("PROFILE", PROFILE)
+        self.schedules = Schedules(Project(self.folder, self.folder), deployment, services=QUIET)
         self.checkout.commit()
         git(self.folder, "config", "user.name", "someone")
         git(self.folder, "config", "user.email", "someone@example.org")
         git(self.folder, "switch", "-q", "-c", data_branch.BRANCH)
-        git(self.folder, "tag", f"data/smoke/{self.months[0]}")
+        git(self.folder, "tag", month_tag(PROFILE, self.months[0]))
         self.hub = folder / "hub"
         git(folder, "init", "-q", "--bare", str(self.hub))
         self.hook_of_hub = self.hub / "hooks/pre-receive"
@@ -185,16 +207,9 @@ class Year:
         for month in self.months[1:]:
             self.dumps.views(month, lambda _, month=month: self._knock(month))
 
-    def _write_params(self, values: dict) -> None:
+    def _write_profiles(self, values: dict) -> None:
         nothing = {name: [] for name in values["parts"]}
-        values["parts"] = nothing | {
-            "knowledge": ["wikidata"],
-            "question_sets": ["popqa"],
-            "answered": ["popqa"],
-            "corpora": ["wikipedia"],
-            "datastore": "wikipedia",
-            "tokenizers": ["documents"],
-        }
+        questions = nothing | {"knowledge": ["wikidata"], "question_sets": ["popqa"]}
         values["ways"] = ["closed_book", "dense"]
         values["contact"] = "someone@example.org"
         values["tokenizer"]["path"] = "../models/lm"
@@ -208,7 +223,17 @@ class Year:
             "files": self.dumps.addresses(self.months[0]) | {"c4": ["c4/*.json.gz"]},
             "days_apart": DAYS_WAITED,
         }
-        (self.folder / "params.yaml").write_text(yaml.safe_dump(values))
+        answers = {
+            "answered": ["popqa"],
+            "corpora": ["wikipedia"],
+            "datastore": "wikipedia",
+            "tokenizers": ["documents"],
+        }
+        profiles_of_year = {PROFILE: questions | answers, OTHER: questions}
+        for name, parts in profiles_of_year.items():
+            values |= {"profile": name, "parts": parts}
+            text = "# @package _global_\n" + yaml.safe_dump(values)
+            (self.folder / profiles.FOLDER / f"{name}.yaml").write_text(text)
 
     def play(self) -> None:
         """Let the schedule run until the last month has landed and nothing more is due."""
@@ -221,6 +246,7 @@ class Year:
         # in the first five minutes of a schedule, Prefect holds events back for up to a quarter of an
         # hour: they follow events of runs that its scheduler created, which it never sends
         self.schedules.until(lambda: len(self.hook.texts) >= expected)
+        self.schedules.until(lambda: len(self.hook.lost) >= len(self._unheard_runs()))
         self.other_messages = self._other_messages()
         os.kill(self.schedules.process.pid, signal.SIGINT)
         self.schedules.process.communicate(timeout=waiting.PATIENCE)
@@ -230,6 +256,12 @@ class Year:
         done = self.schedules.project.real("alerts", "--to", self.hook.secret_address)
         assert done.returncode == 0, done.stderr
         self.hook.texts.clear()  # of the test alert
+        self.hook.is_down = lambda text: any(run in text for run in self._unheard_runs())
+
+    def _unheard_runs(self) -> list[str]:
+        """The ids of the runs whose alerts do not arrive."""
+        runs = zip(self.runs, self.tries, strict=False)
+        return [run for run, attempt in runs if attempt.happens == "webhook down"]
 
     def close(self) -> None:
         process = self.schedules.process
@@ -242,6 +274,14 @@ class Year:
         """The name and the message of the state of each try's run, in order."""
         states = {run: (name, message) for run, name, message in self._runs()}
         return [states[run] for run in self.runs]
+
+    def landed(self) -> list[tuple[str, str]]:
+        """Profile and month of each try that lands, in order."""
+        landed = []
+        for attempt in self.tries:
+            if attempt.ends in ("Completed", run_states.UNCOMPARED):
+                landed.append((attempt.profile, self.months[attempt.month]))
+        return landed
 
     def _other_messages(self) -> set[str]:
         """The messages of the scheduled runs that have ended and did not even ask for a month."""
@@ -287,9 +327,23 @@ class Year:
             if self.months[attempt.month] != month:
                 self.unexpected.append(f"{attempt} for {month}")
             self._set_scene(attempt)
-        if self.tries[len(self.runs) - 1].happens == "late":
+            following = self.tries[len(self.runs) : len(self.runs) + 1]
+            for asked_for in following:
+                if asked_for.is_asked_for:
+                    self._ask_for(asked_for)
+        if self.tries[len(self.runs) - 1].happens in ("late", "webhook down"):
             return None
         return self.world.views(month)
+
+    def _ask_for(self, attempt: Try) -> None:
+        """Someone starts a run for a month, which begins before those that are scheduled."""
+        api = f"http://127.0.0.1:{self.schedules.port}/api/deployments"
+        deployment = httpx.get(f"{api}/name/refresh/monthly").raise_for_status().json()["id"]
+        parameters = {"profile": attempt.profile, "month": self.months[attempt.month]}
+        before = datetime.now(UTC) - timedelta(hours=1)
+        state = {"type": "SCHEDULED", "state_details": {"scheduled_time": before.isoformat()}}
+        words = {"parameters": parameters, "state": state}
+        httpx.post(f"{api}/{deployment}/create_flow_run", json=words).raise_for_status()
 
     def _set_scene(self, attempt: Try) -> None:
         self.disk.free()
@@ -297,6 +351,9 @@ class Year:
         scenes: dict[str, Callable[[int], None]] = {
             "whole": self._add,
             "late": lambda number: None,
+            "webhook down": lambda number: None,
+            "out of order": self._add,
+            "other profile": self._add,
             "not whole": self._add_beginning,
             "damaged": self._add_damaged,
             "stage killed": self._kill_stage,

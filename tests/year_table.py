@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import webhook  # noqa: E402 - these are found by the line above
 import wikimedia_server  # noqa: E402
 from quick_project import git  # noqa: E402
-from year import IN_WORDS, Year  # noqa: E402
+from year import ASKED_FOR, IN_WORDS, Year, month_tag  # noqa: E402
 
 TABLE = ROOT / "docs/measured/tables/year.csv"
 PAGE = ROOT / "docs/measured/year.md"
@@ -31,9 +31,10 @@ PAGE_TEXT = """\
 # A year by simulation
 
 [A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. It started {runs} runs, of
-which {alerts} sent an alert. A person did one thing: accept a loss that was right. Each month has a few entities more than the one before,
-some changed articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It
-embeds what is new; the other vectors are kept from an earlier run.
+which {alerts} sent an alert that arrived. People did two things: they accepted a loss that was right, and they started {asked_for} of the runs.
+Each month has a few entities more than the one before, some changed articles, and other page views. A run makes PopQA, an index and answers,
+with two small models that have random weights. It embeds what is new; the other vectors are kept from an earlier run. The other profile
+makes PopQA alone.
 
 | what happened | the run ended as |
 |---|---|
@@ -57,6 +58,7 @@ UNWRITTEN = re.compile(r"(?<=fetch: ).*(?=: no space left)")  # several files ar
 class Row:
     """A run of the year."""
 
+    profile: str
     month: str
     happened: str
     state: str
@@ -79,15 +81,17 @@ def rows(year: Year) -> list[Row]:
         for column, (stage, name) in MEASURED.items():
             value = metrics.get(run, {}).get(stage, {}).get(name)
             measured[column] = "" if value is None else f"{value:.0f}"
+        tag = month_tag(attempt.profile, month)
         row = Row(
+            profile=attempt.profile,
             month=month,
             happened=IN_WORDS[attempt.happens],
             state=state,
-            landed=_landed(year, month) if has_landed else "",
+            landed=_landed(year, tag) if has_landed else "",
             **measured,
             alerts=sum(run in text for text in year.hook.texts),
             said=_said(year, message),
-            outputs=_digest(outputs(year, f"data/smoke/{month}")) if has_landed else "",
+            outputs=_digest(outputs(year, tag)) if has_landed else "",
         )
         table.append(row)
     return table
@@ -107,9 +111,9 @@ def _digest(hashes: dict[str, str]) -> str:
     return hashlib.md5(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-def _landed(year: Year, month: str) -> str:
-    """The tags of the commit of a month."""
-    tags = git(year.folder, "tag", "--points-at", f"data/smoke/{month}^{{commit}}").split()
+def _landed(year: Year, tag: str) -> str:
+    """All tags of the commit with a tag."""
+    tags = git(year.folder, "tag", "--points-at", f"{tag}^{{commit}}").split()
     return ", ".join(tags)
 
 
@@ -145,7 +149,7 @@ def play_twice(folder: Path) -> tuple[list[Row], list[str]]:
                 try:
                     year.play()
                     tables.append(rows(year))
-                    tags = [f"data/smoke/{month}" for month in year.months[1:]]
+                    tags = [month_tag(profile, month) for profile, month in year.landed()]
                     hashes.append({tag: outputs(year, tag) for tag in tags})
                 finally:
                     year.close()
@@ -179,9 +183,14 @@ def page(table: list[Row]) -> str:
     ends = {row.happened: row.state for row in table}
     lines = [f"| {happened} | {state} |" for happened, state in ends.items()]
     months = {row.month for row in table}
+    n_asked_for = sum(row.happened in map(IN_WORDS.get, ASKED_FOR) for row in table)
     n_alerts = sum(row.alerts for row in table)
     return PAGE_TEXT.format(
-        rows="\n".join(lines), months=len(months), runs=len(table), alerts=n_alerts
+        rows="\n".join(lines),
+        months=len(months),
+        runs=len(table),
+        alerts=n_alerts,
+        asked_for=n_asked_for,
     )
 
 

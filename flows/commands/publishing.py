@@ -14,7 +14,7 @@ def release(
         str | None, typer.Option(help="A higher version than the changes require.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for releases; by default release/.")
+        Path | None, typer.Option(help="Folder for releases; by default release/PROFILE.")
     ] = None,
     to: Annotated[
         str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")
@@ -27,7 +27,7 @@ def release(
     """
     if yes and not to:
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")
-    out = (terminal.CALLED_FROM / out).resolve() if out else releases.OUT
-    terminal.check_folder(out)
+    out = (terminal.CALLED_FROM / out).resolve() if out else None
+    terminal.check_folder(out or releases.OUT)
     for line in releases.write_and_publish(to, version, out, send=yes):
         terminal.show(line)

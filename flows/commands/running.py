@@ -55,14 +55,14 @@ def run(
 
     if month:
         months.check_choice(month)
-    if profile:
-        profiles.write_profile(profile, PARAMS)
-    # before DVC, whose own error on a bad param does not help
-    params = params_file.load_params()
-    disks.check_disks()
-    surroundings.check_git_index(Path.cwd())
-
     with workspace.alone():
+        if profile:
+            profiles.write_profile(profile, PARAMS)
+        # before DVC, whose own error on a bad param does not help
+        params = params_file.load_params()
+        disks.check_disks()
+        surroundings.check_git_index(Path.cwd())
+
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         n_changed = sum(stage.name in changed for stage in stages)

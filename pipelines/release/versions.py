@@ -1,7 +1,7 @@
 """Write a release as a version, compared with the release before it.
 
 A release has the run's tables, with all that others need to load, judge and cite them;
-docs/releases.md lists the files of release/<version>/. The same data, params, commit and
+docs/releases.md lists the files of release/<profile>/<version>/. The same data, params, commit and
 previous release give the same bytes. A release that fails leaves nothing behind.
 
 The change is major where columns, tables or retrievers are gone or columns have another type. It is

@@ -171,12 +171,14 @@ def test_a_releases_tag_says_what_changed_and_never_moves(run):
     assert data_branch.landed_tag(Path.cwd(), first) is None
     changes = Path(".longtail/CHANGELOG.md")
     changes.write_text("## 1.0.0 (2021-10-31)\n\nThe first release.\n")
-    assert data_branch.tag_release(Path.cwd(), "1.0.0", first, changes) == "release/1.0.0"
+    tag = data_branch.release_tag("sample", "1.0.0")
+    assert tag == "release/sample/1.0.0"
+    data_branch.tag_release(Path.cwd(), tag, first, changes)
     lock("two")
     second = commit()
-    data_branch.tag_release(Path.cwd(), "1.0.0", second, Path("params.yaml"))
-    assert here("rev-parse", "release/1.0.0^{}") == first
-    assert here("tag", "-l", "--format=%(contents)", "release/1.0.0") == changes.read_text().strip()
+    data_branch.tag_release(Path.cwd(), tag, second, Path("params.yaml"))
+    assert here("rev-parse", f"{tag}^{{}}") == first
+    assert here("tag", "-l", "--format=%(contents)", tag) == changes.read_text().strip()
     assert data_branch.landed_tag(Path.cwd(), first) is None, "a release's tag is none of a month"
     lock("three")
     assert data_branch.landed_tag(Path.cwd(), land()) == TAG
@@ -202,7 +204,8 @@ def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
     monkeypatch.chdir(old)
     lock("three")
     third = land("2021-10")
-    data_branch.tag_release(Path.cwd(), "1.0.0", third, Path("params.yaml"))
+    release = data_branch.release_tag("sample", "1.0.0")
+    data_branch.tag_release(Path.cwd(), release, third, Path("params.yaml"))
     with pytest.raises(LongtailError, match=r"^git push hub: .*rejected.*; nothing was sent"):
         data_branch.push(Path.cwd(), "hub", third)
     assert git(hub, "tag").split() == ["data/sample/2021-08", "data/sample/2021-09"]

@@ -93,11 +93,11 @@ def test_what_no_kept_commit_needs_goes(root, project):
 
     clone = project.parent / "clone"
     git(project.parent, "clone", "-q", "project", "clone")
-    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
+    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/monthly/1.0.0", "2025-02")):
         git(clone, "checkout", "-q", tag)
         with Repo(str(clone)) as repo:
             repo.pull()
         assert (clone / "data/a/month").read_text().strip() == month
     remote.rename(project.parent / "away")
-    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/1.0.0", "2025-02")):
+    for tag, month in (("data/monthly/2025-03", "2025-03"), ("release/monthly/1.0.0", "2025-02")):
         assert read_month(project, tag) == month

@@ -65,7 +65,7 @@ def change(folder: Path, views: int) -> None:
 
 
 def provenance(version: str) -> dict:
-    return json.loads(Path(f"release/{version}/provenance.json").read_text(encoding="utf-8"))
+    return json.loads(Path(f"release/sample/{version}/provenance.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
     )
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
     folder, said = flow_releases.write_release()
-    assert said == "the release: release/1.0.0, git's tag release/1.0.0"
+    assert said == "the release: release/sample/1.0.0, git's tag release/sample/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
         assert any(re.search(pattern, text) for pattern in given["machine"].values())
     made_by = provenance("1.0.0")
     assert made_by["commit"] == git(project, "rev-parse", "HEAD")
-    assert made_by["commit"] == git(project, "rev-parse", "release/1.0.0^{}")
+    assert made_by["commit"] == git(project, "rev-parse", "release/sample/1.0.0^{}")
     assert made_by["landed"] == f"data/sample/{MONTH}"
     assert made_by["params"]["profile"] == "sample"
     outputs = made_by["dvc"]["build_popqa"]
@@ -103,7 +103,7 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
 
     Path("notes.txt").touch()
     land(project, "2021-11")
-    said = (Path("release/1.0.0"), "nothing changed since the release 1.0.0: no new one")
+    said = (Path("release/sample/1.0.0"), "nothing changed since the release 1.0.0: no new one")
     assert flow_releases.write_release() == said
 
 
@@ -134,7 +134,7 @@ def test_the_command_takes_paths_from_where_it_is_called(project, tmp_path, monk
     monkeypatch.chdir("conf")
     assert call("release", "--out", out, "--version", "0.9.0")[:2] == (
         0,
-        f"the release: {out / '0.9.0'}, git's tag release/0.9.0\n",
+        f"the release: {out / '0.9.0'}, git's tag release/sample/0.9.0\n",
     )
     monkeypatch.chdir(project)
     with workspace.LOCK.open("w") as lock:
@@ -153,13 +153,13 @@ def test_the_next_release_follows_on_the_last_one(project, tmp_path):
     reproduce(project)
     land(project, "2021-11")
     folder, said = flow_releases.write_release()
-    assert said == "the release: release/1.0.1, git's tag release/1.0.1"
+    assert said == "the release: release/sample/1.0.1, git's tag release/sample/1.0.1"
     git(project, "tag", "data/another")
     assert flow_releases.write_release() == (folder, "the release 1.0.1 is there already")
     git(project, "tag", "--delete", "data/another")
     assert provenance("1.0.1")["previous"] == "1.0.0"
     changelog = (folder / "CHANGELOG.md").read_text(encoding="utf-8")
-    text = git(project, "tag", "--list", "--format=%(contents)", "release/1.0.1")
+    text = git(project, "tag", "--list", "--format=%(contents)", "release/sample/1.0.1")
     assert text.startswith("## 1.0.1 (2021-10-31)\n\nSince 1.0.0, a patch change:")
     assert f"{text}\n" == changelog
 
@@ -172,7 +172,7 @@ def test_a_run_that_has_not_landed_makes_no_version(project):
     """No tag says that it is a release, and the next one does not follow on it."""
     git(project, "tag", "--delete", f"data/sample/{MONTH}")
     folder, said = flow_releases.write_release()
-    assert said == "the release: release/1.0.0-not-gated, as git's commit has not landed"
+    assert said == "the release: release/sample/1.0.0-not-gated, as git's commit has not landed"
     assert (folder.name, provenance(folder.name)["landed"]) == ("1.0.0-not-gated", None)
     assert git(project, "tag", "--list", "release/*") == ""
     with pytest.raises(LongtailError, match="not gated, expected a release of a run that has"):
@@ -183,7 +183,7 @@ def test_a_run_that_has_not_landed_makes_no_version(project):
     with pytest.raises(LongtailError, match=r"1\.0\.0-not-gated: is there already with other"):
         flow_releases.write_release()
     git(project, "tag", "data/sample/2021-11")
-    assert flow_releases.write_release().folder == Path("release/1.0.0")
+    assert flow_releases.write_release().folder == Path("release/sample/1.0.0")
     assert provenance("1.0.0")["previous"] is None
 
 
@@ -207,11 +207,11 @@ def test_a_release_is_written_before_its_commit_has_its_tag(project, monkeypatch
 def test_the_order_of_releases_is_that_of_their_tags(project):
     """Folders without a tag, and other tags, are none."""
     flow_releases.write_release(version="1.9.0")
-    shutil.copytree("release/1.9.0", "release/3.0.0")
+    shutil.copytree("release/sample/1.9.0", "release/sample/3.0.0")
     change(project, 100)
     land(project, "2021-11")
-    git(project, "tag", "release/2.0.0-not-gated")
-    git(project, "tag", "release/next")
+    git(project, "tag", "release/sample/2.0.0-not-gated")
+    git(project, "tag", "release/sample/next")
     assert flow_releases.write_release(version="1.10.0").folder.name == "1.10.0"
     assert provenance("1.10.0")["previous"] == "1.9.0"
     change(project, 101)
@@ -237,7 +237,7 @@ def test_a_new_clone_goes_on_with_the_versions(project, tmp_path, monkeypatch):
         here = flow_releases.write_release().folder.resolve()
         with Repo(".") as repo:
             repo.push()
-    git(project, "tag", "--delete", "release/1.0.2")
+    git(project, "tag", "--delete", "release/sample/1.0.2")
     git(tmp_path, "clone", "-q", str(project), "clone")
 
     monkeypatch.chdir(tmp_path / "clone")
@@ -249,9 +249,9 @@ def test_a_new_clone_goes_on_with_the_versions(project, tmp_path, monkeypatch):
     assert releases.files_of(there) == releases.files_of(here)
 
     shutil.rmtree("release")
-    git(Path.cwd(), "tag", "--delete", "release/1.0.2")
+    git(Path.cwd(), "tag", "--delete", "release/sample/1.0.2")
     shutil.rmtree(tmp_path / "store")
-    error = r"^release/1\.0\.1: DVC can't get its tables \(.+\); copy the folder of release/1\.0\.1 here"
+    error = r"^release/sample/1\.0\.1: DVC can't get its tables \(.+\); copy the folder of release/sample/1\.0\.1 here"
     with pytest.raises(LongtailError, match=error):
         flow_releases.write_release()
     assert not Path("release").exists()

@@ -12,7 +12,7 @@ import pytest
 import webhook
 import year_table
 from quick_project import git
-from year import REASON, YEAR, Year
+from year import OTHER, PROFILE, REASON, YEAR, Year, month_tag
 
 TRIES = YEAR
 POPQA = "data/questions/popqa"
@@ -56,6 +56,25 @@ def files_of(year: Year, revision: str, store: Path) -> set[Path]:
     return files
 
 
+def check_other_profile(year: Year) -> None:
+    """Its months and releases hold what its own stages made, in the same clone: the questions of
+    the other profile of that month, and nothing else of it.
+    """
+    tags = [month_tag(*landed) for landed in year.landed() if landed[0] == OTHER]
+    for number, tag in enumerate(tags):
+        own = year_table.outputs(year, tag)
+        month = Path(tag).name
+        beside = year_table.outputs(year, month_tag(PROFILE, month))
+        assert own[POPQA] == beside[POPQA]
+        assert any(path.startswith("data/predictions/") for path in beside)
+        assert not any(path.startswith("data/predictions/") for path in own)
+        release = year.folder / "release" / OTHER / f"1.{number}.0"
+        provenance = json.loads((release / "provenance.json").read_text())
+        assert provenance["landed"] == tag
+        made = {path for outs in provenance["dvc"].values() for path in outs}
+        assert made == set(own)
+
+
 def test_a_year_lands_month_by_month(year, tmp_path):
     first = git(year.folder, "rev-parse", "HEAD")
     year.play()  # looks at the states that the runs end in
@@ -68,19 +87,22 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     assert [row.alerts for row in table] == [attempt.alerts for attempt in TRIES]
     assert len(year.hook.texts) == sum(row.alerts for row in table), year.hook.texts
 
-    names = [f"data/smoke/{month}" for month in year.months]
-    assert git(year.folder, "tag", "--list", "data/*").split() == names
-    assert git(year.hub, "tag", "--list", "data/*").split() == names
-    tagged = [git(year.hub, "rev-parse", f"{name}^{{commit}}") for name in names[1:]]
+    names = [month_tag(profile, month) for profile, month in year.landed()]
+    all_names = sorted([month_tag(PROFILE, year.months[0]), *names])
+    assert git(year.folder, "tag", "--list", "data/*").split() == all_names
+    assert git(year.hub, "tag", "--list", "data/*").split() == all_names
+    commits = [git(year.hub, "rev-parse", f"{name}^{{commit}}") for name in names]
     branch = git(year.hub, "rev-list", "--reverse", "longtail/data").split()
-    assert branch[branch.index(first) + 1 :] == tagged
+    assert branch[branch.index(first) + 1 :] == commits, "in the order in which they landed"
+    check_other_profile(year)
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(year.folder), str(clone))
     n_questions = []
     with_reason = []
     releases = []
-    for month, commit in zip(months, tagged, strict=True):
+    for month in months:
+        commit = git(year.hub, "rev-parse", f"{month_tag(PROFILE, month)}^{{commit}}")
         (version,) = git(year.folder, "tag", "--points-at", commit, "release/*").split()
         releases.append(version)
         release = year.folder / version
@@ -90,11 +112,11 @@ def test_a_year_lands_month_by_month(year, tmp_path):
         assert (dates["wikidata"], dates["wikipedia"]) == (f"{month}-25", f"{month}-20")
         assert set(read_questions(release, "month")) == {month}
         n_questions.append(len(read_questions(release, "question_id")))
-        if REASON in git(year.folder, "cat-file", "tag", f"data/smoke/{month}"):
+        if REASON in git(year.folder, "cat-file", "tag", month_tag(PROFILE, month)):
             with_reason.append(month)
-    assert len(list((year.folder / "release").iterdir())) == len(months)
-    assert get(clone, f"data/smoke/{months[2]}", tmp_path / "third") == months[2]
-    assert get(clone, f"data/smoke/{months[-1]}", tmp_path / "last") == months[-1]
+    assert len(list((year.folder / "release" / PROFILE).iterdir())) == len(months)
+    assert get(clone, month_tag(PROFILE, months[2]), tmp_path / "third") == months[2]
+    assert get(clone, month_tag(PROFILE, months[-1]), tmp_path / "last") == months[-1]
 
     # each month has more questions than the one before, but where someone accepted fewer
     fewer = []
@@ -104,8 +126,8 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     accepted = [year.months[attempt.month] for attempt in TRIES if attempt.happens == "accepted"]
     assert fewer == with_reason == accepted
 
-    tags = [f"data/smoke/{month}" for month in months[-2:]]
-    git(year.folder, "tag", "--delete", *(f"data/smoke/{month}" for month in months[:-2]))
+    tags = [month_tag(PROFILE, month) for month in months[-2:]]
+    git(year.folder, "tag", "--delete", *(month_tag(PROFILE, month) for month in months[:-2]))
     kept = ["--workspace", "--all-branches", "--all-tags", "--all-experiments"]
     removed = subprocess.run(
         [sys.executable, "-m", "dvc", "gc", *kept, "--cloud", "--force"],
