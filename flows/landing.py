@@ -46,6 +46,23 @@ def read_headlines(stages: Sequence[Stage]) -> dict[str, float]:
     return json.loads(HEADLINES.read_text(encoding="utf-8"))
 
 
+def read_changes(release: Path) -> dict[str, float]:
+    """How many questions of each relation a release added and lost, since the one before."""
+    import pyarrow.parquet as pq  # takes long to import
+
+    file = release / "difference/difference.parquet"
+    if not file.is_file():
+        return {}
+    questions = pq.read_table(file, columns=["relation", "change"])
+    changes = {}
+    for count in (
+        questions.group_by(["relation", "change"]).aggregate([([], "count_all")]).to_pylist()
+    ):
+        if count["change"] != "kept":
+            changes[f"popqa.{count['relation']}.{count['change']}"] = float(count["count_all"])
+    return changes
+
+
 def find_report(stages: Sequence[Stage]) -> Path | None:
     """The folder of the report; None if the stages do not write it."""
     writes_report = any(REPORT in stage.outs for stage in stages)

@@ -174,7 +174,7 @@ def _refresh(part: Part, anew: bool, handover: Handover) -> State:
         _reproduce(work, run)
         judged = _judge(part, work, settings, run)
         if handover.commit:
-            handed_over = _land(handover, tag, settings, stages, judged)
+            handed_over = _land(handover, tag, settings, stages, judged, run)
             run.land(_names(tag))
         else:
             handed_over = _hand_over(handover, stages)
@@ -206,6 +206,7 @@ def _land(
     settings: Settings,
     stages: list[graph.Stage],
     judged: gate.Judgement,
+    run: Run,
 ) -> list[str]:
     """Commit the results, release and push them, and tag the commit; returns messages.
 
@@ -219,7 +220,9 @@ def _land(
     if handover.push:
         messages.append(_push(stages))
     if handover.release:
-        messages.append(releases.write_release(landing=tag).message)
+        release = releases.write_release(landing=tag)
+        run.measure(landing.read_changes(release.folder))
+        messages.append(release.message)
     data_branch.tag_month(root, tag, commit, judged.accepted)
     tags = ", ".join(data_branch.tags_of(root, commit))
     messages.append(f"commit {commit[: data_branch.COMMIT_CHARS]}, {tags}")

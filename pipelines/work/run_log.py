@@ -189,12 +189,18 @@ class Run:
     ) -> None:
         """Log the headlines on the parent run. The folder `report` follows when the run ends."""
         self._report = report
+        self.measure(headlines, params)
+
+    def measure(
+        self, metrics: Mapping[str, float], params: Mapping[str, str] | None = None
+    ) -> None:
+        """Log metrics and params on the parent run."""
         client = self._client
         if client is None:
             return
         with self._never_an_error():
             milliseconds = int(time.time() * 1000)
-            _log_values(client, self._parent, params, headlines, milliseconds)
+            _log_values(client, self._parent, params or {}, metrics, milliseconds)
 
     def land(self, names: Mapping[str, str]) -> None:
         """Tag the parent run: it landed, with these names in git (tag of MLflow -> value)."""

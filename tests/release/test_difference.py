@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import releases
 
+from flows import landing
 from pipelines.release.difference import write_difference
 from pipelines.storage import database
 
@@ -50,6 +51,14 @@ def compared(old: Path, new: Path, threads: int = 1) -> tuple[dict[str, dict], l
     }
     assert len(by_triple) == len(rows)
     return by_triple, lines
+
+
+def test_a_run_logs_what_a_release_added_and_lost():
+    compared(popqa("old", **OLD), popqa("new", **NEW))
+    Path("release").mkdir()
+    Path("out").rename("release/difference")
+    assert landing.read_changes(Path("release")) == {"popqa.P106.added": 1, "popqa.P106.gone": 1}
+    assert landing.read_changes(Path("old")) == {}, "the first release has none"
 
 
 def test_known_changes_are_found_and_nothing_else():
