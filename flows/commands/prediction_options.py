@@ -15,7 +15,7 @@ import typer
 from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.file_kinds import check_link
+from pipelines.storage.file_kinds import check_link, check_no_folder
 
 if TYPE_CHECKING:
     from pipelines.foreign.judge_files import Answered
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Files of a release's folder; the first of them that is there is read.
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
+QUESTIONS = "a table of questions such as popQA.tsv, an address, or a release's folder"
 # The seed and resamples of draws and intervals: the same files give the same bytes.
 SEED = 0
 RESAMPLES = 1000
@@ -132,16 +133,12 @@ def question_file(place: str) -> Path:
     """
     check_link(terminal.CALLED_FROM / place)
     path = (terminal.CALLED_FROM / place).resolve()
-    what = "no such file"
     if path.is_dir():
-        what = f"a folder without {RELEASED[0]} or {RELEASED[-1]}"
         released = [path / name for name in RELEASED if (path / name).is_file()]
         path = released[0] if released else path
+    check_no_folder(path, f"{QUESTIONS} with {RELEASED[0]} or {RELEASED[-1]}")
     if not path.is_file():
-        raise LongtailError(
-            f"--questions {place}: {what}, expected a table of questions, such as popQA.tsv, a "
-            "release's folder, or an address"
-        )
+        raise LongtailError(f"--questions {place}: no such file, expected {QUESTIONS}")
     return path
 
 

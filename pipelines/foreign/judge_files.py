@@ -14,12 +14,14 @@ from pipelines.foreign.joined_checks import check_joined
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.question_tables import ROLES, Questions
+from pipelines.foreign.records import showing_columns
 from pipelines.questions import matching
 from pipelines.safe_text import mended
-from pipelines.storage.file_kinds import check_link
+from pipelines.storage.file_kinds import check_link, check_no_folder
 from pipelines.subsets import Subset
 
 NO_ANSWER = -1
+PREDICTIONS = "predictions: a table, JSON, JSON lines or Parquet"
 DECISIONS = (*RETRIEVED, *DOUBT)
 ENDING = re.compile(
     r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE
@@ -86,11 +88,9 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
             typed_name, _, file = place.partition("=")
             path = folder / file
         check_link(path)
+        check_no_folder(path, PREDICTIONS)
         if not path.is_file():
-            what = "a folder" if path.is_dir() else "no such file"
-            raise LongtailError(
-                f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
-            )
+            raise LongtailError(f"{path}: no such file, expected {PREDICTIONS}")
         name = mended(typed_name.strip() or short_name(path))
         if name in files:
             raise LongtailError(
@@ -210,6 +210,13 @@ def judge_file(
     `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
     """
     predictions = read_predictions(path, more, pattern)
+    with showing_columns(predictions.shown_columns):
+        return _judge(predictions, questions, by_position)
+
+
+def _judge(predictions: Predictions, questions: Questions, by_position: bool) -> JudgedFile:
+    """Predictions, joined with the questions and judged."""
+    path = predictions.path
     has_ids_alone = bool(predictions.ids) and predictions.questions is None
     is_in_order = predictions.rows == len(questions.ids)
     if has_ids_alone and not questions.asked.ids and not is_in_order:

@@ -146,9 +146,9 @@ LAYOUTS = (
         columns={"id": "custom_id", "prediction": "result.message.content"},
     ),
     Layout(
-        "Inspect's samples",
-        needs=("input", "output.completion"),
-        columns={"question": "input", "prediction": "output.completion"},
+        "samples of Inspect or DeepEval",
+        needs=("input", "output.completion|actual_output"),
+        columns={"question": "input", "prediction": "output.completion|actual_output"},
     ),
     Layout(
         "lighteval's details",
@@ -156,7 +156,6 @@ LAYOUTS = (
         columns={"question": "doc.query", "prediction": "model_response.text"},
     ),
 )
-ANY_OTHER = Layout("", needs=())  # its columns are called as they are here
 # The fields by which a record of some layout is known, beside KNOWN.
 FIELDS = {plain(name) for layout in LAYOUTS for name in _beginnings(layout.needs)}
 
@@ -167,7 +166,29 @@ def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
         for record in records:
             if all(value_at(record, path) is not None for path in layout.needs):
                 return layout
-    return ANY_OTHER
+    return _other_layout(records[0])
+
+
+def _other_layout(record: Mapping[str, Any]) -> Layout:
+    """The layout of records whose columns are called as they are here.
+
+    Where a record has no question or nothing that was said, the fields of its objects are columns
+    too, but not those that several objects have.
+    """
+    own = known_fields(record, KNOWN).keys()
+    if not own.isdisjoint(ROLES["question"]) and not own.isdisjoint(CLEAR_PREDICTION):
+        return Layout("", needs=())
+    places: dict[str, list[str]] = {}
+    for name, value in record.items():
+        fields = known_fields(value, KNOWN) if isinstance(value, dict) else ()
+        for inner in fields:
+            places.setdefault(inner, []).append(f"{name}.{inner}")
+
+    columns = {}
+    for inner, paths in places.items():
+        if inner not in own and len(paths) == 1:
+            columns[inner] = paths[0]
+    return Layout("", needs=(), columns=columns)
 
 
 def rows_of_columns(

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,13 @@ from pipelines.foreign import layouts
 from pipelines.foreign.answer_lists import read_lists, written_value
 from pipelines.foreign.cell_values import as_text, clean_id, judgement, number_of
 from pipelines.foreign.prediction_texts import UnreadableError, cut_answers, texts_of
-from pipelines.foreign.records import Cells, read_records, to_columns
+from pipelines.foreign.records import (
+    Cells,
+    RecordFile,
+    read_records,
+    showing_columns,
+    to_columns,
+)
 from pipelines.sources.question_files import IDS
 
 # Reasoning, or an answer with something before it.
@@ -73,6 +79,7 @@ class Predictions:
     uncertainty: list[float] | None = None  # of the system; infinite where it is not known
     is_cut: bool = False  # whether a pattern cut the predictions out
     paths: Mapping[str, str] = field(default_factory=dict)  # column -> where the layout has it
+    shown_columns: str = ""  # all that the file has, as in `RecordFile.shown`
     notes: list[str] = field(default_factory=list)  # what may surprise about the file
 
     @property
@@ -122,6 +129,14 @@ def read_predictions(
     """
     known = layouts.KNOWN.union(more)
     file = read_records(path, known | layouts.FIELDS, EXPECTED)
+    with showing_columns(file.shown):
+        return _read_predictions(path, file, known, more, pattern)
+
+
+def _read_predictions(
+    path: Path, file: RecordFile, known: Set[str], more: Collection[str], pattern: str | None
+) -> Predictions:
+    """The predictions of a file's records; `known` are the columns to keep."""
     first = list(islice(file.records, LAYOUT_RECORDS))
     layout = layouts.layout_of(first)
     records = chain(first, file.records)
@@ -141,15 +156,14 @@ def read_predictions(
         ids=ids,
         cells=cells,
         paths=layout.columns,
+        shown_columns=file.shown,
         notes=file.notes,
     )
     _read_judgements(predictions)
     if "retrieved" in more:
         _read_decisions(predictions)
     if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
-        raise LongtailError(
-            f"{path}: its columns are {', '.join(file.columns)}, expected {EXPECTED}; rename one"
-        )
+        raise _no_prediction(path, file)
 
     if "question" in predictions.names:
         predictions.questions = predictions.column(predictions.names["question"])
@@ -158,6 +172,14 @@ def read_predictions(
     if "answers" in predictions.names:
         _read_gold_answers(predictions)
     return predictions
+
+
+def _no_prediction(path: Path, file: RecordFile) -> LongtailError:
+    """The error for a file in which no column is known to hold predictions."""
+    return LongtailError(
+        f"{path}: {file.shown}; expected {EXPECTED}; rename one, of two systems in two columns in "
+        "a copy of the file for each"
+    )
 
 
 def _first_group(pattern: str, prompt: Any) -> str | None:

@@ -19,7 +19,14 @@ from pipelines.foreign.answer_lists import gold_answers
 from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
 from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
-from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
+from pipelines.foreign.records import (
+    Cells,
+    RecordFile,
+    plain,
+    read_records,
+    showing_columns,
+    to_columns,
+)
 from pipelines.language.relations import BY_NAME, name_of
 from pipelines.safe_text import mended
 from pipelines.sources.question_files import ANSWERS, QUESTION
@@ -158,7 +165,14 @@ def read_question_table(
     needed, which they answer. Raises LongtailError for a role of `needed` or a named column that is
     not there, an id that two rows have, and as `read_numbers` and `gold_answers` do.
     """
-    table = _read_table(path, dict(named_columns or {}), needed)
+    named_columns = dict(named_columns or {})
+    file = _open_table(path, named_columns, needed)
+    with showing_columns(file.shown):
+        return _questions(_read_table(path, file, named_columns, needed), needed)
+
+
+def _questions(table: Table, needed: Sequence[str]) -> Questions:
+    """The questions in a table's cells."""
     columns = table.columns
     n_questions = len(next(iter(table.cells.values())))
     ids = _ids(table, n_questions)
@@ -166,7 +180,7 @@ def read_question_table(
     answers: list[list[str]] = [[]] * n_questions
     if "answers" in columns and "question" in needed:
         cells = table.cells[columns["answers"]]
-        answers, note = gold_answers(cells, f"{path}: {columns['answers']}")
+        answers, note = gold_answers(cells, f"{table.path}: {columns['answers']}")
         if note:
             table.notes.append(note)
 
@@ -178,7 +192,7 @@ def read_question_table(
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     signal = _signal(table, is_needed="signal" in needed)
     return Questions(
-        name=mended(path.name),
+        name=mended(table.path.name),
         layout=table.kind,
         asked=_keys(table, answers),
         ids=ids,
@@ -192,24 +206,34 @@ def read_question_table(
     )
 
 
-def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]) -> Table:
-    """The known and the named columns of a table, and their roles."""
+def _open_table(path: Path, named_columns: Mapping[str, str], needed: Sequence[str]) -> RecordFile:
+    """The records of a table that has some of the known and the named columns."""
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
 
-    names = list(map(plain, named_columns.values()))
-    known = {MONTH, *TELLING, *names}.union(*ROLES.values())
-    beginnings = {name.partition(".")[0] for name in names}
+    beginnings = {name.partition(".")[0] for name in map(plain, named_columns.values())}
     roles = [f"one with the {role} ({', '.join(ROLES[role])})" for role in needed]
     expected = f"{' and '.join(roles)}, or --columns to name them"
-    file = read_records(path, known | beginnings, expected)
+    return read_records(path, _known(named_columns) | beginnings, expected)
 
+
+def _known(named_columns: Mapping[str, str]) -> set[str]:
+    """The plain names of the columns that are read."""
+    return {MONTH, *TELLING}.union(*ROLES.values(), map(plain, named_columns.values()))
+
+
+def _read_table(
+    path: Path, file: RecordFile, named_columns: Mapping[str, str], needed: Sequence[str]
+) -> Table:
+    """The known and the named columns of a table, and their roles."""
     # A name with full stops is a path into objects, unless a column is called so.
     own_names = set(map(plain, file.columns))
+    names = map(plain, named_columns.values())
     paths = {name: name for name in names if "." in name and name not in own_names}
     layout = Layout("", needs=(), columns=paths)
-    cells = to_columns(path, rows_of_columns(file.records, layout, known), file.notes)
+    rows = rows_of_columns(file.records, layout, _known(named_columns))
+    cells = to_columns(path, rows, file.notes)
     for name in paths:
         if all(value is None for value in cells[name]):
             del cells[name]
@@ -223,14 +247,13 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
             columns[role] = column
         elif role in named_columns:
             raise LongtailError(
-                f"{path}: no column {named_columns[role]!r} for {role}, expected one of "
-                f"{listed(file.columns)}"
+                f"{path}: no column {named_columns[role]!r} for {role}, expected one of its own"
             )
         elif role in needed:
             raise LongtailError(
-                f"{path}: no column with the {role}, expected {' or '.join(candidates)}; its "
-                f"columns are {listed(file.columns)}, name one of them with --columns {role}=NAME, "
-                f"or a field of its objects with {role}=NAME.FIELD"
+                f"{path}: no column with the {role}, expected {' or '.join(candidates)}; name one "
+                f"of its own with --columns {role}=NAME, or a field of its objects with "
+                f"{role}=NAME.FIELD"
             )
 
     return Table(path, file.kind, columns, cells, file.notes)

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -30,6 +31,8 @@ TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with ba
 JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins a list, or a list of lists
 COLUMNS_SHOWN = 30  # in a message
 FEW_ROWS = 0.05  # share of the rows that may have a column more than the first
+MAX_DEPTH = 3  # objects and lists around a list of records
+WORD_INSIDE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # begins, as in actualOutput
 
 Records = Iterator[dict[str, Any]]
 Cells = dict[str, list[Any]]  # column -> its cells
@@ -43,12 +46,14 @@ class RecordFile:
     records: Records
     columns: Sequence[str] = ()  # of a table, or of the first record
     notes: list[str] = field(default_factory=list)  # of what may surprise; whole after all records
+    place: str = ""  # where the records are in a JSON file, as jq writes it; "" for no JSON
+    shown: str = ""  # for a message: the columns, with the fields of objects in them
 
 
 @lru_cache(maxsize=1 << 12)
 def plain(name: str) -> str:
-    """A column's name without capitals, with underscores for blanks and hyphens."""
-    return re.sub(r"[\s-]+", "_", name.strip().lower())
+    """A column's name without capitals, with underscores between its words."""
+    return re.sub(r"[\s-]+", "_", WORD_INSIDE.sub("_", name.strip()).lower())
 
 
 def listed(names: Iterable[str]) -> str:
@@ -58,6 +63,17 @@ def listed(names: Iterable[str]) -> str:
     if len(shown) > COLUMNS_SHOWN:
         text += f" and {len(shown) - COLUMNS_SHOWN} more"
     return text
+
+
+@contextmanager
+def showing_columns(shown: str) -> Iterator[None]:
+    """Say in each LongtailError about a file which columns it has (`RecordFile.shown`)."""
+    try:
+        yield
+    except LongtailError as error:
+        if shown in str(error):
+            raise
+        raise LongtailError(f"{error}; {shown}") from None
 
 
 def read_records(path: Path, known: Collection[str], expected: str) -> RecordFile:
@@ -70,27 +86,45 @@ def read_records(path: Path, known: Collection[str], expected: str) -> RecordFil
     file = _open_parquet(path) if is_parquet(path) else _open_text(path, known, expected)
     first = next(file.records, None)
     columns = file.columns or list(first or ())
+    with showing_columns(f"its columns are {listed(columns)}"):
+        times = Counter(map(plain, columns))
+        twice = [name for name in times if times[name] > 1 and name in known]
+        if twice:
+            raise LongtailError(
+                f"{path}: two columns {twice[0]!r} (capitals make no difference), expected one; "
+                "drop one"
+            )
+        if first is None:
+            has = "nothing in it but a header" if columns else "no row in it"
+            raise LongtailError(
+                f"{path}: {has}, expected a row for each question; check how it was written"
+            )
 
-    times = Counter(map(plain, columns))
-    twice = [name for name in times if times[name] > 1 and name in known]
-    if twice:
-        raise LongtailError(
-            f"{path}: two columns {twice[0]!r} (capitals make no difference), expected one; drop "
-            "one"
-        )
-    if first is None:
-        has = "nothing in it but a header" if columns else "no row in it"
-        raise LongtailError(
-            f"{path}: {has}, expected a row for each question; check how it was written"
-        )
+    paths = list(_field_paths(first))
+    shown = f"its columns are {listed(paths)}"
+    if file.place and paths != columns:
+        program = f"-c '{file.place} | {{NAME: .PATH, NAME: .PATH}}'"
+        shown += f", and others are named so: {jq_command(path, program)}"
+    return replace(file, columns=columns, records=chain([first], file.records), shown=shown)
 
-    return replace(file, columns=columns, records=chain([first], file.records))
+
+def _field_paths(record: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of a record, and those of the objects in them as `vars.question`."""
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from (f"{name}.{inner}" for inner in value)
+        else:
+            yield name
 
 
 def _jq(path: Path) -> str:
     """The command that makes records of lines of text."""
-    name = shlex.quote(path.name)
-    return f"jq -R '{{prediction: .}}' {name} > {shlex.quote(path.name + '.jsonl')}"
+    return jq_command(path, "-R '{prediction: .}'")
+
+
+def jq_command(path: Path, program: str) -> str:
+    """The command that makes JSON lines of a file by a program of jq."""
+    return f"jq {program} {shlex.quote(path.name)} > {shlex.quote(path.name + '.jsonl')}"
 
 
 def known_fields(record: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -195,7 +229,7 @@ def _open_text(path: Path, known: Collection[str], expected: str) -> RecordFile:
             f"tr '\\r' '\\n' < {name} > {shlex.quote('new-' + path.name)} converts it"
         )
     if JSON_LIST.match(head):
-        file = _open_list(path)
+        file = _open_list(path, known)
     elif head[0] == "{":
         file = _open_objects(path, known)
     else:
@@ -238,11 +272,14 @@ def _rows_without_quotes(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, line.rstrip("\r").split("\t")
 
 
-def _table_records(path: Path, names: list[str], rows: Iterable[tuple[int, list[str]]]) -> Records:
+def _table_records(
+    path: Path, names: list[str], rows: Iterable[tuple[int, list[Any]]], place: str = "line"
+) -> Records:
     for number, cells in rows:
-        if len(cells) != len(names):
+        n_cells = len(cells) if isinstance(cells, list) else 0
+        if n_cells != len(names):
             raise LongtailError(
-                f"{path}: line {number}: {len(cells)} columns, expected {len(names)}; if each line "
+                f"{path}: {place} {number}: {n_cells} columns, expected {len(names)}; if each line "
                 f"is a prediction: {_jq(path)}"
             )
         yield dict(zip(names, cells, strict=True))
@@ -266,13 +303,24 @@ def _quotes_close(path: Path, n_columns: int) -> bool:
     return all_close
 
 
-def _open_list(path: Path) -> RecordFile:
-    """A JSON list of records, or of predictions alone."""
+def _open_list(path: Path, known: Collection[str]) -> RecordFile:
+    """A JSON list of records, of a table's rows with its header first, or of predictions alone."""
     elements = parse_whole(path)
-    if elements and not isinstance(elements[0], dict):
-        records = ({"prediction": element} for element in elements)
-        return RecordFile("JSON list of predictions", records)
-    return RecordFile("JSON list", _objects(path, "element", elements))
+    header = elements[0] if elements else {}
+    if isinstance(header, dict):
+        return RecordFile("JSON list", _objects(path, "element", elements), place=".[]")
+    if isinstance(header, list) and not known.isdisjoint(map(plain, map(str, header))):
+        return _table_of_lists(path, header, elements[1:])
+    records = ({"prediction": element} for element in elements)
+    return RecordFile("JSON list of predictions", records)
+
+
+def _table_of_lists(path: Path, names: Sequence[Any], rows: Sequence[Any]) -> RecordFile:
+    """A table whose rows are lists. A name may be an object's, with a type beside it."""
+    header = [name.get("name") if isinstance(name, dict) else name for name in names]
+    columns = list(map(str, header))
+    records = _table_records(path, columns, enumerate(rows, start=1), "row")
+    return RecordFile("JSON table of lists", records, columns)
 
 
 def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
@@ -286,7 +334,7 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
         record = None
 
     if second_line and (record is not None or second_line.lstrip().startswith("{")):
-        return RecordFile("JSON lines", _objects(path, "line", _values_of_lines(path)))
+        return RecordFile("JSON lines", _objects(path, "line", _values_of_lines(path)), place=".")
     if record is None:
         record = parse_whole(path)
     for value in known_fields(record, known).values():
@@ -317,24 +365,76 @@ def _objects(path: Path, place: str, values: Iterable[Any]) -> Records:
 
 
 def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str]) -> RecordFile:
-    """The records of an object of columns, of an object by id, or of one with a list of records."""
+    """The records of an object: of columns, by id, or in one of the lists inside it."""
     lists = {name: value for name, value in record.items() if isinstance(value, list) and value}
-    if len(lists) == 1:
-        (elements,) = lists.values()
-        if isinstance(elements[0], dict):
-            return RecordFile("JSON object with a list", _objects(path, "element", elements))
-    are_objects = all(isinstance(value, dict) for value in record.values())
-    if are_objects and any(plain(name) in known for name in record):
+    objects = [value for value in record.values() if isinstance(value, dict)]
+    are_objects = len(objects) == len(record)
+    if are_objects and not known.isdisjoint(map(plain, record)):
         # as pandas writes a table: an object of rows for each column
         lists = {name: list(value.values()) for name, value in record.items()}
+    known_lists = known_fields(lists, known).values()
+    columns = RecordFile("JSON object of columns", _rows_of_columns(path, lists, known))
+    if any(not isinstance(values[0], dict) for values in known_lists):
+        return columns
+
+    are_by_id = are_objects and any(known_fields(value, known) for value in objects[:1])
+    if not are_by_id:
+        inner = _table_inside(path, lists) or _list_inside(record, known)
+        if inner:
+            return inner
     if lists:
-        return RecordFile("JSON object of columns", _rows_of_columns(path, lists, known))
+        return columns
 
     by_id = []
     for key, value in record.items():
         fields = value if isinstance(value, dict) else {"prediction": value}
         by_id.append({"id": key} | fields)
     return RecordFile("JSON object by id", iter(by_id))
+
+
+def _table_inside(path: Path, lists: Cells) -> RecordFile | None:
+    """The table of which one list is the header and one the rows, as MLflow, W&B and pandas write
+    it; None if there is none.
+    """
+    all_rows = [values for values in lists.values() if isinstance(values[0], list)]
+    for rows in all_rows:
+        for names in lists.values():
+            if len(names) == len(rows[0]) and isinstance(names[0], str | dict):
+                return _table_of_lists(path, names, rows)
+    return None
+
+
+def _list_inside(record: dict[str, Any], known: Collection[str]) -> RecordFile | None:
+    """The list inside an object whose records have the most known fields; None without a list."""
+    lists = dict(_inner_lists([record], "", known))
+    if not lists:
+        return None
+    place = max(lists, key=lambda place: len(known_fields(lists[place][0], known)))
+    kind = f"JSON object with the list {place}"
+    return RecordFile(kind, iter(lists[place]), place=place)
+
+
+def _inner_lists(
+    objects: Sequence[dict[str, Any]], place: str, known: Collection[str]
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The objects at each place inside some objects that has a list on its way: place -> objects.
+
+    A place is written as for jq, as `.rows[].row`. None lies within a list's record that has known
+    fields.
+    """
+    if place.count(".") == MAX_DEPTH or ("[]" in place and known_fields(objects[0], known)):
+        return
+    for name, first in objects[0].items():
+        values = []
+        for record in objects:
+            value = record.get(name)
+            values += value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(value, dict) for value in values):
+            continue
+        inner_place = f"{place}.{name}[]" if isinstance(first, list) else f"{place}.{name}"
+        if "[]" in inner_place:
+            yield inner_place, values
+        yield from _inner_lists(values, inner_place, known)
 
 
 def _rows_of_columns(path: Path, lists: Cells, known: Collection[str]) -> Records:

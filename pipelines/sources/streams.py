@@ -21,6 +21,7 @@ from pipelines.storage.file_kinds import (
     PARQUET_MARK,
     UTF8_MARK,
     check_link,
+    check_log,
     head_of,
     other_encoding,
     refuse,
@@ -57,6 +58,7 @@ def check_start(path: Path) -> bytes:
     reader takes.
     """
     check_link(path)
+    check_log(path)
     if not path.is_file():
         raise LongtailError(
             f"{path}: no such file; check fetch.root and fetch.files, or run the fetch stage"

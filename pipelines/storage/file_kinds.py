@@ -67,6 +67,11 @@ FORMATS = (
     Kind(
         "a pickle, as of Python, pandas or PyTorch", rb"\x80[\x01-\x08]", PARQUET.format("Python")
     ),
+    Kind(
+        "a Jupyter notebook",
+        rb"\s*\{\s*\"(?:cells\"\s*:\s*\[|nbformat)",
+        "have it write its table, such as with to_csv",
+    ),
     Kind("a NumPy array", rb"\x93NUMPY", PARQUET.format("numpy.load")),
     Kind(
         "an XML file, and no dump of MediaWiki",
@@ -83,9 +88,41 @@ FORMATS = (
 )
 # What a zip holds, by the name of one of its files.
 ZIPPED = (
+    Kind(
+        "a log of Inspect",
+        rb"_journal/start\.json$",
+        "write it as JSON: inspect log convert FILE --to json --output-dir json",
+    ),
     Kind("an Excel workbook", rb"xl/", TABLE),
     Kind("a PyTorch file", rb"(?:.*/)?data\.pkl$", PARQUET.format("PyTorch")),
 )
+# What lies in the folder of a table whose log says which of its files count: Delta, Hudi, Iceberg.
+LOGS = ("_delta_log", ".hoodie", "metadata/version-hint.text")
+
+
+def check_log(path: Path) -> None:
+    """Raise LongtailError for a folder or a file of a table whose log says which files count."""
+    for folder in (path, *path.absolute().parents):
+        for log in LOGS:
+            if (folder / log).exists():
+                raise LongtailError(
+                    f"{path}: of a table with a log ({folder / log}), which also keeps files of "
+                    "earlier versions; write its rows to one Parquet file with the program that "
+                    "keeps it, as deltalake.DeltaTable(…).to_pandas().to_parquet(…)"
+                )
+
+
+def check_no_folder(path: Path, expected: str) -> None:
+    """Raise LongtailError for a folder where a file is `expected`, with what makes one of it."""
+    if not path.is_dir():
+        return
+    check_log(path)
+    advice = ""
+    if any(path.glob("*.parquet")) or any(path.glob("*=*")):  # partitions, as language=en
+        files = f"duckdb.read_parquet('{path.name}/**/*.parquet', hive_partitioning=True)"
+        write = f"write_parquet('{path.name}.parquet')"
+        advice = f'; make one of its files: python -c "import duckdb; {files}.{write}"'
+    raise LongtailError(f"{path}: a folder, expected {expected}{advice}")
 
 
 def check_stand_in(path: Path) -> None:

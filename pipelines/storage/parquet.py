@@ -89,7 +89,16 @@ def foreign_rows(
         top_names = {name.partition(".")[0] for name in names}
         n_rows = _rows_that_fit(path, file.metadata, top_names, size)
         for batch in file.iter_batches(n_rows, columns=names, use_threads=False):
-            yield from batch.to_pylist()
+            for row in batch.to_pylist():
+                yield {name: _as_text(value) for name, value in row.items()}
+
+
+def _as_text(value: Any) -> Any:
+    """A column's value; bytes that are UTF-8 are a text, as some programs write one."""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode("utf-8")
+    return value
 
 
 def _rows_that_fit(path: Path, meta: pq.FileMetaData, columns: Collection[str], size: int) -> int:

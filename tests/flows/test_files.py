@@ -254,7 +254,7 @@ def test_answers_that_no_system_says_are_told(folder, made, longtail):
         (
             "compare closed.csv rag.csv -q /",
             "",
-            "--questions /: a folder without popqa.parquet or popQA.tsv, expected",
+            "error: /: a folder, expected a table of questions such as popQA.tsv, an address, or a release",
         ),
         (
             "thresholds popQA.tsv rag.csv -q closed.csv",
@@ -314,7 +314,7 @@ def test_an_order_that_nothing_confirms_writes_nothing(folder, made, longtail, c
     assert (code, error.count("\n"), (folder / "out").exists()) == (1, 1, False)
     assert error.endswith(
         "alone-closed.csv: no id or question of the set is in it, and nothing else confirms that its rows are in the set's "
-        "order; add a column id, question_id or question, or say --by-position if they are in that order\n"
+        "order; add a column id, question_id or question, or say --by-position if they are in that order; its columns are prediction\n"
     )
     code, said, error = longtail(*words, "--by-position")
     assert (code, error, (folder / "out").is_dir()) == (0, "", True)

@@ -30,6 +30,8 @@ RIGHT = {
     "17-compressions/closed.gzip": CLOSED,
     "17-compressions/closed.jsonl": CLOSED,
     "17-compressions/closed.jsonl.xz": CLOSED,
+    "third/14-inspect-logs/closed.json": CLOSED,
+    "third/14-inspect-logs/rag.json": WITH_PASSAGES,
 }
 REFUSED = {
     "11-text-lines/bracket-first.txt": "jq -R '{prediction: .}' bracket-first.txt",
@@ -37,6 +39,7 @@ REFUSED = {
     "11-text-lines/closed_no_suffix": "jq -R '{prediction: .}' closed_no_suffix",
     "11-text-lines/last-empty.txt": "jq -R '{prediction: .}' last-empty.txt",
     "11-text-lines/quote-first.txt": "jq -R '{prediction: .}' quote-first.txt",
+    "third/14-inspect-logs/closed.eval": "inspect log convert closed.eval --to json --output-dir",
     "16-lfs-pointer/predictions.csv": "a Git LFS pointer, expected data; run git lfs pull",
     "16-lfs-pointer/predictions.parquet": "a Git LFS pointer, expected data; run git lfs pull",
 }

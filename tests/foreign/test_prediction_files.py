@@ -42,7 +42,7 @@ GENERIC = {
         {id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS},
         "JSON object by id",
     ),
-    "inside.json": ({"model": "a", "results": RECORDS}, "JSON object with a list"),
+    "inside.json": ({"model": "a", "results": RECORDS}, "JSON object with the list .results[]"),
     "lines.jsonl": (lines(RECORDS), "JSON lines"),
 }
 
@@ -310,12 +310,12 @@ def test_what_is_no_file_of_predictions_is_refused(tmp_path):
         (
             "a.csv",
             "id,text\n1,a\n",
-            "its columns are id, text, expected one with what a model said",
+            "its columns are id, text; expected one with what a model said",
         ),
         (
             "a.csv",
             "id,answer,em\n1,['a'],.5\n",
-            "its columns are id, answer, em, expected .*; rename one",
+            "its columns are id, answer, em; expected .*; rename one",
         ),
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
         ("a.csv", 'id,pred\n1,"a\n', "line 2: .*expected a quoted table"),

@@ -219,7 +219,7 @@ OBJECTS = {  # layout -> records, and whether they have questions and ids
     OPENAI: (BATCH, False, True),
     f"{OPENAI} ": (RUN_BATCH, False, True),
     "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
-    "Inspect's samples": (INSPECT, True, True),
+    "samples of Inspect or DeepEval": (INSPECT, True, True),
     "lighteval's details": (LIGHTEVAL, True, False),
     "JSON lines": (MESSAGES, True, True),
     "JSON lines ": (VLLM, True, True),
@@ -382,10 +382,10 @@ def test_filters_and_log_likelihoods_are_refused(tmp_path):
     ]
     with pytest.raises(LongtailError) as refused:
         read_predictions(write(tmp_path, "samples.jsonl", lines([*HARNESS, *other])))
-    assert str(refused.value).endswith(
+    assert (
         "samples of the filters none, strict-match, expected those of one; "
-        "jq -c 'select(.filter == \"none\")' samples.jsonl > one-samples.jsonl"
-    )
+        "jq -c 'select(.filter == \"none\")' samples.jsonl > one-samples.jsonl; its columns are "
+    ) in str(refused.value)
     scored = [
         record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS
     ]

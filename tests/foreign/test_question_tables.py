@@ -129,7 +129,7 @@ def test_a_path_names_what_stands_in_an_object(tmp_path):
         assert asked.columns["signal"] == "metadata.s_pop"
         with pytest.raises(LongtailError) as refused:
             question_tables.read_question_table(tmp_path / name)
-        assert "its columns are id, question, metadata, name one of them" in str(refused.value)
+        assert "its columns are id, question, metadata" in str(refused.value)
     both = [row | {"metadata.s_pop": 1} for row in rows]
     pq.write_table(pa.Table.from_pylist(both), tmp_path / "a.parquet")
     for asked in (
@@ -139,7 +139,7 @@ def test_a_path_names_what_stands_in_an_object(tmp_path):
         assert asked.signal.tolist() == [1, 1, 1]
     with pytest.raises(
         LongtailError,
-        match=r"no column 'metadata.views' for signal, expected one of id, question, meta",
+        match=r"no column 'metadata.views' for signal, .*its columns are id, question, meta",
     ):
         read(rows, named_columns={"signal": "metadata.views"})
 
