@@ -342,8 +342,10 @@ class Year:
         parameters = {"profile": attempt.profile, "month": self.months[attempt.month]}
         before = datetime.now(UTC) - timedelta(hours=1)
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": before.isoformat()}}
-        words = {"parameters": parameters, "state": state}
-        httpx.post(f"{api}/{deployment}/create_flow_run", json=words).raise_for_status()
+        address = f"{api}/{deployment}/create_flow_run"
+        run = {"parameters": parameters, "state": state}
+        # a server whose database is busy says so, and has to be asked again
+        waiting.until(lambda: httpx.post(address, json=run).is_success)
 
     def _set_scene(self, attempt: Try) -> None:
         self.disk.free()

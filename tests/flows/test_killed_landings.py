@@ -171,7 +171,7 @@ def test_a_killed_landing_is_finished_by_the_next_run(landing, point):
         "DVC's remote": "data",
         "Hub": "popqa popqa-dense",
         "MLflow": "landed",
-        "Prefect": "Completed" if nothing_is_due else "LandedUncompared",
+        "Prefect": point["Prefect, next run"],
     }
     branch = git(landing.git_remote, "rev-parse", data_branch.BRANCH)
     assert branch == git(landing.project.folder, "rev-parse", "HEAD")

@@ -57,7 +57,8 @@ def project(root, tmp_path, monkeypatch) -> Path:
             tag = data_branch.month_tag("monthly", Part.refresh, month)
             data_branch.tag_month(folder, tag, commit, [])
         if month == "2025-02":
-            data_branch.tag_release(folder, "1.0.0", commit, Path("params.yaml"))
+            release = data_branch.release_tag("monthly", "1.0.0")
+            data_branch.tag_release(folder, release, commit, Path("params.yaml"))
     git(tmp_path, "clone", "-q", "--bare", "project", "origin.git")
     git(folder, "remote", "add", "origin", "../origin.git")
     return folder

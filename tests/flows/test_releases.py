@@ -205,8 +205,9 @@ def test_a_release_is_written_before_its_commit_has_its_tag(project, monkeypatch
 
 
 def test_the_order_of_releases_is_that_of_their_tags(project):
-    """Folders without a tag, and other tags, are none."""
+    """Folders without a tag, other tags, and those of other profiles are none."""
     flow_releases.write_release(version="1.9.0")
+    git(project, "tag", "release/other/4.0.0")
     shutil.copytree("release/sample/1.9.0", "release/sample/3.0.0")
     change(project, 100)
     land(project, "2021-11")
@@ -221,6 +222,16 @@ def test_the_order_of_releases_is_that_of_their_tags(project):
     land(project, "2022-01")
     with pytest.raises(LongtailError, match=r"^1\.9\.0: too low a version .* expected 1\.10\.2"):
         flow_releases.write_release(version="1.9.0")
+
+
+def test_a_release_is_written_again_when_the_tag_of_its_month_is_gone(project):
+    """Its own tag says that it has landed. Its bytes are the same."""
+    flow_releases.write_release()
+    before = releases.files_of(Path("release"))
+    shutil.rmtree("release")
+    git(project, "tag", "--delete", f"data/sample/{MONTH}")
+    assert flow_releases.write_release().folder == Path("release/sample/1.0.0")
+    assert releases.files_of(Path("release")) == before
 
 
 def test_a_new_clone_goes_on_with_the_versions(project, tmp_path, monkeypatch):
