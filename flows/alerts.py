@@ -18,6 +18,7 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.types import SecretDict
 from pydantic import SecretStr, TypeAdapter
 
+from pipelines import redaction
 from pipelines.check.entries import read_entries
 from pipelines.errors import LongtailError
 
@@ -33,6 +34,7 @@ def set_up(to: str) -> None:
 
     A test alert is sent first. Raises LongtailError if it is not accepted; nothing is changed then.
     """
+    redaction.remember(to, urlsplit(to).path)
     automation = _read_automation()
     block: Webhook | NotificationBlock
     if "://" in to:

@@ -25,6 +25,7 @@ from flows.commands import (
     rules,
     running,
 )
+from pipelines import redaction
 from pipelines.errors import LongtailError
 
 Command = Callable[..., Any]
@@ -114,6 +115,7 @@ def main() -> None:
     # as standard error: no label breaks a terminal that isn't UTF-8
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    redaction.guard()
     words = sys.argv[1:] or ["--help"]
     try:
         if COMPLETING in os.environ:

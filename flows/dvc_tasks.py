@@ -30,7 +30,7 @@ from prefect.states import Failed, Pending, Running, State
 
 from flows import data_branch, dvc_repo, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
-from pipelines import safe_text
+from pipelines import redaction, safe_text
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 from pipelines.work.run_log import FLOW, record_of
@@ -337,7 +337,7 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
 
 def _text(line: bytes) -> str:
     line = TERMINAL_CONTROL.sub(b"", line)
-    return safe_text.line(line.decode(errors="replace").strip())
+    return safe_text.line(redaction.hidden(line.decode(errors="replace").strip()))
 
 
 @contextmanager

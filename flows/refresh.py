@@ -36,6 +36,7 @@ from flows.live import WORK
 from flows.months import Month
 from flows.parts import Part
 from flows.reproduction import Reproduction
+from pipelines import redaction
 from pipelines.check import baseline
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
@@ -109,8 +110,9 @@ def refresh(
     """
     handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
+    redaction.guard()
     try:
-        with workspace.alone(waiting=log.info):
+        with redaction.in_errors(), workspace.alone(waiting=log.info):
             if handover.commit:
                 _check_commits(handover)  # now, and not only after hours
             if profile:

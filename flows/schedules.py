@@ -15,6 +15,7 @@ import psutil
 
 from flows import data_branch, server, workspace
 from flows.parts import Part
+from pipelines import redaction
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
@@ -130,6 +131,7 @@ def _worker(home: Path) -> Iterator[subprocess.Popen]:
 
 def main() -> None:
     """Work as Prefect's worker until standard input closes."""
+    redaction.guard()
     workspace.end_with_standard_input(before=_stop_runs)
     command = f"worker start --pool {POOL} --type process --limit 1 --install-policy never"
     sys.argv[1:] = command.split()

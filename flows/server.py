@@ -30,9 +30,10 @@ import psutil
 
 from flows import workspace
 from flows.named_server import check_named_server
+from pipelines import redaction
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
-from pipelines.work import run_log
+from pipelines.work import http, run_log
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -46,6 +47,13 @@ SERVER_STOP_SECONDS = 15
 DRAIN_SECONDS = 30  # to send logs and events
 LATE_SECONDS = 6 * 3600  # after its time that a run has not begun
 ERROR_LINE = re.compile(r"^[\w.]+(?:Error|Exception): (.+)$", re.MULTILINE)
+# Prefect's settings of another server and its clients. Those of a server's database, services and
+# pages hold for a run's own server too.
+OF_ANOTHER_SERVER = re.compile(
+    "PREFECT_(?:SERVER_(?!SERVICES_|DATABASE_|ANALYTICS_|LOGGING_|UI_V2_|UI_SHOW_)"
+    "|API_(?!URL$|SERVICES_|DATABASE_)|CLIENT_|CLOUD_|EVENTS_|MESSAGING_|PROFILE)"
+)
+DATABASE = "DATABASE_CONNECTION_URL"  # ends the names of a setting of the database
 START_ADVICE = {  # what a server says that does not start -> what to do
     "locate revision": (
         "another version of Prefect wrote the database: install that version, or move prefect.db "
@@ -74,6 +82,7 @@ def running(home: Path) -> Iterator[str]:
         yield url
         return
 
+    _leave_other_servers()
     url = already_up(home)
     with nullcontext(url) if url else start(home) as url:
         os.environ["PREFECT_API_URL"] = url
@@ -88,10 +97,10 @@ def prepare(home: Path) -> None:
 
     Raises LongtailError for a proxy that Prefect's client can't use.
     """
+    http.check_certificates()
     _check_proxies()
     home.mkdir(parents=True, exist_ok=True)
-    names_database = any("DATABASE_CONNECTION_URL" in name for name in os.environ)
-    if disks.is_on_network(home) and not names_database:
+    if disks.is_on_network(home) and not _names_of_database():
         database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
         os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
     settings = {
@@ -106,6 +115,18 @@ def prepare(home: Path) -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+
+
+def _leave_other_servers() -> None:
+    """Drop the settings of other servers, such as a password and a path, from the environment."""
+    for name in list(os.environ):
+        if OF_ANOTHER_SERVER.match(name):
+            del os.environ[name]
+
+
+def _names_of_database() -> list[str]:
+    """The variables that name the database of Prefect's server."""
+    return [name for name in os.environ if name.endswith(DATABASE)]
 
 
 def _check_proxies() -> None:
@@ -133,6 +154,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     note = home / "server.json"
+    _leave_other_servers()
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
     # otherwise the pages ask port 4200, whatever port they come from
     environment["PREFECT_SERVER_UI_API_URL"] = url
@@ -157,6 +179,9 @@ def _reason(log: Path) -> str:
     errors = ERROR_LINE.findall(log.read_text(encoding="utf-8", errors="replace"))
     if not errors:
         return ""
+    named = _names_of_database()
+    if named:
+        return f": {errors[-1]}; {', '.join(named)} names its database: correct it, or unset it"
     for pattern, remedy in START_ADVICE.items():
         if re.search(pattern, errors[-1]):
             home = os.environ.get("PREFECT_HOME", "")
@@ -304,6 +329,7 @@ def main() -> None:
     """Serve Prefect on the port of the first argument until standard input closes."""
     import uvicorn
 
+    redaction.guard()
     workspace.end_with_standard_input()
     uvicorn.run(
         "flows.server:app",

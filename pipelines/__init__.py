@@ -1,6 +1,7 @@
 """The work, in the order data flows; knows nothing of Prefect."""
 
 import os
+import pwd
 import sys
 from collections.abc import MutableMapping
 from importlib.util import find_spec
@@ -52,6 +53,18 @@ def spare_loopback(environment: MutableMapping[str, str]) -> None:
             environment[name] = ",".join(dict.fromkeys([*entries, *LOOPBACK]))
 
 
+def name_user(environment: MutableMapping[str, str]) -> None:
+    """Give a user without a name, as containers have one, a name and a home: libraries ask for
+    them.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        environment.setdefault("USER", str(os.getuid()))
+        environment.setdefault("HOME", "/")
+
+
 for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)
 spare_loopback(os.environ)
+name_user(os.environ)

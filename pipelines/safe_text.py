@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pipelines import redaction
+
 MESSAGE_CHARS = 2000  # characters of a message, at most
 END_CHARS = 400  # characters of a message's end that stay, because the end says what to do
 # Half of a surrogate pair, or a byte that is not UTF-8 as Python reads names and lines with it.
@@ -49,12 +51,11 @@ def line(value: str) -> str:
 
 
 def message(value: str) -> str:
-    """`value` in one harmless line of at most MESSAGE_CHARS characters, without the passwords of
-    addresses.
+    """`value` in one harmless line of at most MESSAGE_CHARS characters, without secrets.
 
     A longer text loses its middle.
     """
-    shown = re.sub(r"(?<=://)[^/\s]*@", "...@", line(value))
+    shown = line(redaction.hidden(value))
     if len(shown) <= MESSAGE_CHARS:
         return shown
     beginning = shown[: MESSAGE_CHARS - END_CHARS - 3]

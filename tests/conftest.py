@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from once import once
 from xdist.scheduler import LoadFileScheduling
 
+from pipelines import redaction
 from pipelines.work import executors, http
 
 gc.set_threshold(
@@ -152,6 +153,12 @@ def databases(root, tmp_path_factory) -> Path:
         subprocess.run(command, cwd=folder, env=environment | {"PYTHONPATH": str(root)}, check=True)
 
     return once(tmp_path_factory, "databases", make)
+
+
+@pytest.fixture(autouse=True)
+def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test has hidden is not hidden in the next one."""
+    monkeypatch.setattr(redaction, "_known", [])
 
 
 @pytest.fixture(autouse=True)

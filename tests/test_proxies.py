@@ -6,6 +6,7 @@ import asyncio
 import os
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import aiohttp
 import httpx
@@ -138,6 +139,23 @@ def test_what_a_person_wrote_stays_and_is_extended():
         changed = dict(same)
         spare_loopback(changed)
         assert changed == same
+
+
+@pytest.mark.parametrize("name", http.CERTIFICATES)
+def test_certificates_that_can_not_be_read_are_said_first(tmp_path, monkeypatch, name):
+    bundle = tmp_path / "bundle.pem"
+    monkeypatch.setenv(name, str(bundle))
+    for text in (None, "", "no certificate"):
+        if text is not None:
+            bundle.write_text(text)
+        for opened in (
+            partial(http.Client, 1, (20, 20)),
+            partial(prefect_server.prepare, tmp_path),
+        ):
+            with pytest.raises(LongtailError, match=rf"^{name}=.*bundle\.pem: .*; correct it or"):
+                opened()
+    monkeypatch.setenv(name, requests.certs.where())
+    http.Client(1, (20, 20)).close()
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "socks://127.0.0.1:1"])

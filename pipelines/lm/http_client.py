@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import msgspec
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from pipelines import progress
+from pipelines import progress, redaction
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.lm import cut_prompts
 from pipelines.lm.hidden_errors import unwrap
@@ -41,6 +42,7 @@ TEMPLATE_TOKENS = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 # Status codes for a prompt that a filter, a firewall or a server's limit refuses.
 REFUSED = (*UNABLE, 403, 413, 424, 451)
+HEADER_VALUE = re.compile("[!-~]+")  # of a key
 PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
 FEW_REFUSED = 20  # refused prompts after which a server that answers fewer is given up
 FEWEST_REFUSED = 3  # the same, where none was answered at all
@@ -87,9 +89,9 @@ class CompletionsClient(http.Client):
         self._name = name
         self._model = model
         self._settings = settings
-        self._key = key
-        # Set even without a key, because requests would look for one in ~/.netrc.
-        self.session.auth = self._sign
+        self._key = _header_value(key)
+        if self._key:  # without it, requests looks for a user in ~/.netrc
+            self.session.auth = self._sign
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
         # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
@@ -131,26 +133,18 @@ class CompletionsClient(http.Client):
         def ask_batch(keys: list[str]) -> None:
             self._ask_batch(pending, keys)
 
-        try:
-            missing = self._accept_kept(pending)
-            size = 1 if self.chat else self._settings.batch_size
-            starts = range(0, len(missing), size)
-            batches = [missing[start : start + size] for start in starts]
-            with self.sending():
-                for _ in self.map(ask_batch, batches, None):
-                    progress.advance(size, len(prompts) * times)
-            n_refused = len(pending.reasons)
-            if n_refused >= FEWEST_REFUSED and not self._has_answered:
-                reason = next(iter(pending.reasons.values()))
-                raise LongtailError(f"none of {n_refused} prompts has an answer; {reason}")
-        except LongtailError as error:
-            raise type(error)(self._without_key(error)) from None
+        missing = self._accept_kept(pending)
+        size = 1 if self.chat else self._settings.batch_size
+        starts = range(0, len(missing), size)
+        batches = [missing[start : start + size] for start in starts]
+        with self.sending():
+            for _ in self.map(ask_batch, batches, None):
+                progress.advance(size, len(prompts) * times)
+        n_refused = len(pending.reasons)
+        if n_refused >= FEWEST_REFUSED and not self._has_answered:
+            reason = next(iter(pending.reasons.values()))
+            raise LongtailError(f"none of {n_refused} prompts has an answer; {reason}")
         return [pending.results[i] for i in range(len(prompts))]
-
-    def _without_key(self, error: LongtailError) -> str:
-        """The words of an error; a server may repeat the key in them."""
-        message = str(error)
-        return message.replace(self._key, "...") if self._key else message
 
     def _accept_kept(self, pending: _Pending) -> list[str]:
         """Read the answers that are kept; returns the keys of the prompts that have none."""
@@ -212,7 +206,7 @@ class CompletionsClient(http.Client):
         """Leave a prompt without an answer, or raise the error where that may not be."""
         if pending.refused is None:
             raise error
-        reason = self._without_key(error)
+        reason = str(error)
         rows = pending.rows_of_key[key]
         for row in rows:
             pending.results[row] = pending.refused(reason)
@@ -278,7 +272,7 @@ class CompletionsClient(http.Client):
             )
         self._check_whole(prompts, answer, fields)
         if may_be_refused and not choices:  # as Gemini answers a prompt that it blocks
-            body = answer.content[: http.MESSAGE_LENGTH].decode("utf-8", "replace")
+            body = http.beginning(answer.content)
             raise Refused(f"{self.url}: an answer without choices: {body}")
         if len(choices) != len(prompts):
             raise Unable(
@@ -393,10 +387,14 @@ class CompletionsClient(http.Client):
         return answer
 
     def _mend(self, answer: requests.Response) -> None:
-        """Replace halves of characters in an answer's JSON, and count such answers."""
+        """Replace halves of characters in an answer's JSON, and count such answers.
+
+        The key is taken out: some servers put into an answer what went wrong with it.
+        """
         body = answer.raw.read()
         mended = with_whole_characters(body)
-        answer.raw = io.BytesIO(mended)
+        shown = redaction.without_known(mended.decode("utf-8", "surrogateescape"))
+        answer.raw = io.BytesIO(shown.encode("utf-8", "surrogateescape"))
         if mended != body:
             self._ledger.count("lm_mended")
 
@@ -450,6 +448,19 @@ class _Pending:
         return msgspec.json.encode({"text": "", "scored": scored})
 
 
+def _header_value(key: str | None) -> str | None:
+    """A key as a header takes it, without what stands around it in files; None if there is none.
+
+    Raises LongtailError where no header can have it.
+    """
+    redaction.remember(key)
+    bare = (key or "").strip(redaction.AROUND)
+    if bare and not HEADER_VALUE.fullmatch(bare):
+        problem = "white space or a character that no key has, such as … where a page cuts it"
+        raise LongtailError(f"LONGTAIL_API_KEY: {problem}; copy the whole key alone")
+    return bare or None
+
+
 def check_json(body: bytes) -> None:
     """Raise Again for JSON that was cut.
 
@@ -480,8 +491,7 @@ def _decoded(raw: bytes, struct: type, url: str) -> Any:
     try:
         return msgspec.json.decode(raw, type=struct)
     except http.BROKEN as error:
-        beginning = raw[: http.MESSAGE_LENGTH].decode("utf-8", "replace")
         raise LongtailError(
             f"{url}: not the answer of a completions server ({error}), "
-            f"expected JSON with choices: {beginning}"
+            f"expected JSON with choices: {http.beginning(raw)}"
         ) from None

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from pipelines import methods
+from pipelines import methods, redaction
 
 
 class Section(BaseModel):
@@ -19,19 +19,13 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
-# names in a query that stand before a secret
-SECRET = re.compile(
-    r"token|secret|passw|signature|credential|^(sig|auth|authorization)$|key(id)?$", re.IGNORECASE
-)
-
-
 def _check_address(address: str) -> str:
     """An address without a password: it ends up in params.yaml, dvc.lock, MLflow and releases."""
     if "://" not in address:  # a glob of fetch.files
         return address
     parts = urlsplit(address)
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if "@" in parts.netloc or any(SECRET.search(name) for name in names):
+    if "@" in parts.netloc or any(map(redaction.stands_before_secret, names)):
         raise ValueError(
             "should have no password or token, which files would keep; put it into ~/.netrc"
         )

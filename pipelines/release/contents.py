@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 import yaml
 
+from pipelines import redaction
 from pipelines.adaptive import rule
 from pipelines.check.table_rules import TableRules, find_faults
 from pipelines.errors import LongtailError
@@ -58,10 +59,6 @@ PATH_PATTERNS = {
     ),
 }
 JSON_ESCAPE = re.compile(r"\\(.)")
-SECRET_NAME = re.compile(
-    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE
-)
-SHORTEST_SECRET = 8  # characters; a shorter value of a variable called TOKEN is a setting
 
 
 @dataclass(frozen=True)
@@ -292,9 +289,8 @@ def rules(folder: Path) -> dict[str, str]:
 def machine_patterns(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
     """Patterns of what only this machine has, by name: its secrets and folders."""
     patterns = {}
-    for name, value in environment.items():
-        if SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET:
-            patterns[f"${name}"] = re.escape(value)
+    for name, spellings in redaction.secrets_of(environment).items():
+        patterns[f"${name}"] = "|".join(map(re.escape, spellings))
     for folder in folders:
         if folder != Path("/"):
             escaped = re.escape(str(folder))

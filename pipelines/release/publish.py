@@ -19,9 +19,10 @@ from typing import Literal, NamedTuple
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
-from pipelines import safe_text
+from pipelines import redaction
 from pipelines.errors import LongtailError
 from pipelines.release import contents
+from pipelines.work import http
 
 HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -49,26 +50,19 @@ def opened(place: Place) -> Iterator[Hub]:
 
     Raises LongtailError, in which no secret is shown, for whatever fails there.
     """
+    http.check_certificates()
     hub = Hub(place)
+    redaction.remember(get_token())
     try:
         yield hub
     except LongtailError:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
-        problem = _without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
         sent = "nothing was sent"
         if hub.is_sending:
             sent = "what was sent is used when you send again"
-        message = f"--to {place.to}: {problem}; {sent}"
-        raise LongtailError(safe_text.message(message)) from None
-
-
-def _without_secrets(text: str) -> str:
-    """The text without secrets of the environment, and without the token, which a file may have."""
-    environment = os.environ | {"HF_TOKEN": get_token() or ""}
-    for pattern in contents.machine_patterns(environment, ()).values():
-        text = re.sub(pattern, "(secret)", text)
-    return text
+        raise LongtailError(f"--to {place.to}: {problem}; {sent}") from None
 
 
 class Hub:

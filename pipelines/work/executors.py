@@ -23,6 +23,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from pipelines import redaction
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import scratch_folder, sweep
@@ -107,6 +108,7 @@ def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
     gpu = gpu_of_process.get()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    redaction.guard()
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,7 +1,9 @@
 """The one HTTP client. It sends many requests side by side, and tries again what may pass."""
 
 import io
+import os
 import random
+import ssl
 import threading
 import time
 from collections import deque
@@ -19,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from tqdm import tqdm
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
+from pipelines import redaction
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
 from pipelines.work.retry_after import seconds_asked
@@ -35,11 +38,31 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # errors of 
 # Statuses that another attempt may mend. Above 504 are Cloudflare's, and Anthropic's overload.
 RETRIED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)
 WAITING_PER_REQUEST = 16  # items begun or waiting in `map`, for each request side by side
+# variables that name certificates; those of Requests and curl may name a folder
+CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 MESSAGE_LENGTH = 200  # characters of an address or an answer in a message
 
 Check = Callable[[bytes], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def check_certificates() -> None:
+    """Raise LongtailError where the environment names a file of certificates that can't be read."""
+    for name in CERTIFICATES:
+        path = os.environ.get(name)
+        if not path:
+            continue
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if name != CERTIFICATES[0] and os.path.isdir(path):
+                context.load_verify_locations(capath=path)
+            else:
+                context.load_verify_locations(path)
+        except OSError as error:
+            problem = f"{name}={path}: {error.strerror}"
+            expected = "expected a file of certificates; correct it or unset it"
+            raise LongtailError(f"{problem}, {expected}") from None
 
 
 class Session(requests.Session):
@@ -114,6 +137,7 @@ class Client:
     """
 
     def __init__(self, at_once: int, timeout: tuple[float, float]) -> None:
+        check_certificates()
         self.session = Session()
         for scheme in ("https://", "http://"):
             self.session.mount(scheme, HTTPAdapter(pool_maxsize=at_once))
@@ -355,14 +379,20 @@ def _status_of(answer: requests.Response) -> str:
     status = f"the server answers {answer.status_code} {answer.reason}"
     if "html" in answer.headers.get("Content-Type", ""):
         return status
+    text = beginning(answer.content)
+    return f"{status}: {text}" if text else status
+
+
+def beginning(body: bytes) -> str:
+    """The beginning of a body, in one line, for a message."""
     # requests would guess the encoding, for minutes
-    text = answer.content[: 4 * MESSAGE_LENGTH].decode("utf-8", "replace")
-    text = " ".join(text.split())
-    return f"{status}: {_short(text)}" if text else status
+    text = body[:BLOCK].decode("utf-8", "replace")
+    return _short(" ".join(text.split()))
 
 
 def _short(text: str) -> str:
-    """The text, or its beginning if it is long."""
+    """The text without secrets, or its beginning if it is long."""
+    text = redaction.hidden(text)
     if len(text) <= MESSAGE_LENGTH:
         return text
     return text[: MESSAGE_LENGTH - 1] + "…"

@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 
+from pipelines import redaction, safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage.atomic import SCRATCH, write_json
@@ -88,6 +89,7 @@ def log_stage(
         "ended": time.time(),
         "error": error,
     }
+    record = safe_text.values(record, redaction.hidden)
     if os.environ.get(FLOW):
         write_json(RECORDS / f"{stage}.json", record)
         return

@@ -15,7 +15,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import safe_text
+from pipelines import redaction, safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
 from pipelines.params.params_file import Settings
@@ -68,6 +68,7 @@ def run(
     started = time.time()
     sections: dict[str, Any] = {}
     gc.set_threshold(OBJECTS_PER_LOOK)
+    redaction.guard()
     try:
         settings = params_file.load_settings(settings_class)
         sections = dict(settings)

@@ -30,6 +30,16 @@ with server.running(Path.cwd()) as url:
     time.sleep(600)
 """
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy")
+OF_ANOTHER_SERVER = {  # settings of one in a cluster, and of its clients
+    "PREFECT_SERVER_API_AUTH_STRING": "admin:pass",
+    "PREFECT_SERVER_API_BASE_PATH": "/prefect/api",
+    "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+    "PREFECT_SERVER_UI_SERVE_BASE": "/prefect",
+    "PREFECT_MESSAGING_BROKER": "prefect_redis.messaging",
+    "PREFECT_API_KEY": "pnu_1",
+    "PREFECT_API_SSL_CERT_FILE": "/gone.pem",
+    "PREFECT_PROFILE": "gone",
+}
 SCHEDULE = [{"schedule": {"interval": 3600}, "active": True}]
 
 
@@ -49,9 +59,10 @@ def clean(tmp_path, monkeypatch):
 
 
 def test_a_server_inserts_scheduled_runs(clean, databases, root):
-    """Others use it, and it ends with a killed process."""
+    """Others use it, and it ends with a killed process. Settings of another server are none of it."""
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
-    environment = os.environ | {
+    environment = os.environ | OF_ANOTHER_SERVER
+    environment |= {
         "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
         "PYTHONPATH": str(root),
     }
@@ -130,6 +141,14 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
         server.running(clean),
     ):
         pass
+
+
+def test_a_database_that_does_not_answer_is_named(clean, monkeypatch):
+    log = clean / "server.log"
+    log.write_text("Traceback\nConnectionRefusedError: [Errno 111] Connect call failed\n")
+    assert server._reason(log) == ": [Errno 111] Connect call failed"
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://a@gone/b")
+    assert "failed; PREFECT_API_DATABASE_CONNECTION_URL names its database" in server._reason(log)
 
 
 @pytest.mark.slow  # what a new version of MLflow could break

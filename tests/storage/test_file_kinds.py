@@ -3,6 +3,7 @@ is not."""
 
 import io
 import json
+import os
 import pickle
 import re
 import sqlite3
@@ -146,6 +147,12 @@ def test_a_link_to_nothing_says_where_the_file_should_be(tmp_path):
         refused(check_stand_in, path, said)
         refused(parquet.read_parquet, path, said)
         path.unlink()
+
+
+def test_a_pipe_is_refused_and_not_read(tmp_path):
+    os.mkfifo(tmp_path / "63")
+    for read in (streams.check_start, parquet.read_parquet, check_stand_in):
+        refused(read, tmp_path / "63", "63: a pipe, .*; write it into a file")
 
 
 def test_texts_that_begin_alike_are_data(tmp_path):
