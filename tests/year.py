@@ -209,8 +209,11 @@ class Year:
 
     def _write_profiles(self, values: dict) -> None:
         nothing = {name: [] for name in values["parts"]}
-        questions = nothing | {"knowledge": ["wikidata"], "question_sets": ["popqa"]}
-        values["ways"] = ["closed_book", "dense"]
+        questions = nothing | {
+            "knowledge": ["wikidata"],
+            "question_sets": ["popqa"],
+            "datastore": None,
+        }
         values["contact"] = "someone@example.org"
         values["tokenizer"]["path"] = "../models/lm"
         values["lm"]["tiny"]["path"] = "../models/lm"
@@ -229,11 +232,13 @@ class Year:
             "datastore": "wikipedia",
             "tokenizers": ["documents"],
         }
-        profiles_of_year = {PROFILE: questions | answers, OTHER: questions}
-        for name, parts in profiles_of_year.items():
-            values |= {"profile": name, "parts": parts}
-            text = "# @package _global_\n" + yaml.safe_dump(values)
-            (self.folder / profiles.FOLDER / f"{name}.yaml").write_text(text)
+        with_answers = {"parts": questions | answers, "ways": ["closed_book", "dense"]}
+        without = {"parts": questions, "ways": [], "lms": [], "retrievers": []}
+        without["lsr"] = values["lsr"] | {"lm": None}
+        for name, own_values in ((PROFILE, with_answers), (OTHER, without)):
+            text = yaml.safe_dump(values | own_values | {"profile": name})
+            file = self.folder / profiles.FOLDER / f"{name}.yaml"
+            file.write_text(f"# @package _global_\n{text}")
 
     def play(self) -> None:
         """Let the schedule run until the last month has landed and nothing more is due."""

@@ -54,7 +54,7 @@ state = refresh.refresh(
 print(state.name, state.message)
 """
 KILL_BY_REMOTE = """#!/bin/sh
-kill -9 $(cat {lock})
+kill -9 "$(cat "{lock}")"
 exit 1
 """
 
