@@ -75,7 +75,7 @@ def link_report(report: Path | None) -> str:
         return "This run writes no report."
     from flows.explorer import PORT  # takes long to import
 
-    page = (report / "index.html").resolve()
+    page = (report / "index.html").absolute()
     address = f"http://127.0.0.1:{PORT}/report/"
     return f"[The report]({address}), while `longtail explore` is open. Its file is `{page}`."
 

@@ -129,7 +129,7 @@ def report(
     """Print where the report is, which `longtail run` writes."""
     if not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
-    path = terminal.REPORT.resolve()
+    path = terminal.REPORT.absolute()
     print(path)
     if show:
         terminal.open_page(path.as_uri())

@@ -118,7 +118,7 @@ def _show_results(part: Part, stages: Sequence[Stage]) -> None:
     for line in result_lines(outs, settings):
         terminal.show(line)
     if part is Part.refresh and terminal.REPORT.is_file():
-        terminal.show(f"the report: {terminal.REPORT.resolve()}")
+        terminal.show(f"the report: {terminal.REPORT.absolute()}")
 
 
 def schedule(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import requests
@@ -42,6 +43,13 @@ TEMPLATE_TOKENS = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 # Status codes for a prompt that a filter, a firewall or a server's limit refuses.
 REFUSED = (*UNABLE, 403, 413, 424, 451)
+# What a server says of a field that it wants or refuses -> what to write.
+EXTRA = {
+    r"max_completion_tokens": "max_completion_tokens: 1000, for thoughts and answer,",
+    r"(?i)temperature.*support|support.*temperature": (
+        "temperature: null, with which answers are drawn at random,"
+    ),
+}
 HEADER_VALUE = re.compile("[!-~]+")  # of a key
 PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
 FEW_REFUSED = 20  # refused prompts after which a server that answers fewer is given up
@@ -85,7 +93,9 @@ class CompletionsClient(http.Client):
         super().__init__(settings.concurrency, TIMEOUT)
         self.chat = chat
         interface = "/chat/completions" if chat else "/completions"
-        self.url = settings.url.rstrip("/") + interface
+        address = urlsplit(settings.url)
+        self.url = address._replace(path=address.path.rstrip("/") + interface).geturl()
+        self._is_azure = "api-version=" in address.query
         self._name = name
         self._model = model
         self._settings = settings
@@ -243,7 +253,13 @@ class CompletionsClient(http.Client):
 
     def _body(self, prompt: str | list, fields: dict) -> dict:
         """A request's JSON for a prompt, or for a list of prompts."""
-        body = {"model": self._model, "temperature": 0, **self._settings.extra, **fields}
+        extra = self._settings.extra
+        body = {"model": self._model, "temperature": 0, **extra, **fields}
+        left_out = [name for name, value in extra.items() if value is None]
+        if "max_completion_tokens" in extra:
+            left_out.append("max_tokens")
+        for name in left_out:
+            body.pop(name, None)
         if not self.chat:
             return body | {"prompt": prompt}
         if "logprobs" in fields:
@@ -348,14 +364,23 @@ class CompletionsClient(http.Client):
         status = answer.status_code
         if status == 200:
             return answer
-        message = str(http.refusal(answer, self.url))
+        message = f"{http.refusal(answer, self.url)}{self._advice(answer)}"
         if may_be_refused and status in REFUSED:
             raise Refused(message)
-        if status in UNABLE:
-            raise Unable(message)
-        if status in (401, 403):
-            message += "; set LONGTAIL_API_KEY"
-        raise LongtailError(message)
+        raise Unable(message) if status in UNABLE else LongtailError(message)
+
+    def _advice(self, answer: requests.Response) -> str:
+        """What to do about a refusal, after its words; "" where nothing is known."""
+        if answer.status_code in (401, 403):
+            if self._key:
+                return "; LONGTAIL_API_KEY is not its key, or the key has no right to this"
+            return "; set LONGTAIL_API_KEY, or name a user for this host in ~/.netrc"
+        if answer.status_code in UNABLE:
+            words = answer.content[: http.BLOCK].decode("utf-8", "replace")
+            for said, entry in EXTRA.items():
+                if re.search(said, words):
+                    return f"; write {entry} into lm.{self._name}.http.extra"
+        return ""
 
     def _once(
         self, method: str, url: str, *, statuses: list[int], may_be_refused: bool, **request
@@ -413,10 +438,13 @@ class CompletionsClient(http.Client):
                 prompt_tokens += len(prompt)
         if self.chat:
             prompt_tokens += TEMPLATE_TOKENS
-        return Tokens(prompt_tokens, body["max_tokens"] * len(prompts))
+        new_tokens = body.get("max_completion_tokens") or body.get("max_tokens")
+        return Tokens(prompt_tokens, (new_tokens or self._settings.max_tokens) * len(prompts))
 
     def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._key:
+        if self._is_azure:
+            request.headers["api-key"] = self._key
+        else:
             request.headers["Authorization"] = f"Bearer {self._key}"
         return request
 

@@ -22,7 +22,7 @@ class LMServer(Section):
     $LONGTAIL_API_KEY.
     """
 
-    # base address, as https://host/v1; without a password
+    # base address, as https://host/v1; without a password, which ~/.netrc may have
     url: Annotated[Address, Field(pattern=r"^https?://\S+$")]
     # tokens of prompt and continuation; one less than the model reads at once
     max_tokens: PositiveInt
@@ -34,8 +34,8 @@ class LMServer(Section):
     concurrency: PositiveInt
     # likeliest next tokens to ask for, to choose an option or to answer under replug.mixture
     logprobs: PositiveInt
-    # further fields of each request, which the server understands
-    extra: dict[str, bool | int | float | str]
+    # further fields of each request, which the server understands; null: a field that it refuses
+    extra: dict[str, bool | int | float | str | None]
     # for all stages together; null: no limit
     requests_per_minute: PositiveInt | None
     # for all stages together; null: no limit

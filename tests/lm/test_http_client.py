@@ -196,7 +196,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(opened, server, tmp_path):
     assert server.keys == {"Bearer s3cret-key"}
     server.faults = [Fault(401, b"who is s3cret-key?")]
     with pytest.raises(
-        LongtailError, match=r"401 .*who is \(secret\)\?; set LONGTAIL_API_KEY$"
+        LongtailError, match=r"401 .*who is \(secret\)\?; LONGTAIL_API_KEY is not its key"
     ) as refusal:
         lm.generate(SHORT, 2)
     assert "s3cret" not in str(refusal.value)
