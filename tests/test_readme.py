@@ -470,6 +470,37 @@ def test_verdicts_on_real_models_are_those_of_the_claims(root):
     assert f"of {of_questions[2]} questions" in said
 
 
+def signs(rows: list[dict[str, str]], column: str) -> list[int]:
+    """1 or -1 where the interval in a column lies on one side of zero, else 0."""
+    figures = [tuple(map(float, *figures_with_intervals(row[column]))) for row in rows]
+    return [(low > 0) - (high < 0) for _, low, high in figures]
+
+
+def test_counts_of_published_answers_on_the_page_stand_in_the_tables(root):
+    page = " ".join((root / "docs/results.md").read_text(encoding="utf-8").split())
+    models = measured_rows(root, "published-answers-popularity")
+    correlations = [row for row in models if row["correlation"]]
+    assert len(correlations) == 5
+    assert {*signs(correlations, "correlation")} == {1}
+
+    thresholds = measured_rows(root, "published-answers-thresholds")
+    gain = "less the better of never and always"
+    assert f"best of [{len(thresholds)} thresholds]" in page
+    assert 1 not in signs(thresholds, gain)
+    gains = [figures_with_intervals(row[gain])[0] for row in thresholds]
+    best = max(gains, key=lambda figure: float(figure[0]))
+    assert best in figures_with_intervals(page)
+
+    systems = measured_rows(root, "published-answers-systems")
+    over_once = "less retrieving once"
+    better = sum(row[over_once].startswith("+") for row in systems)
+    clear = signs(systems, over_once).count(1)
+    assert f"in {better} of {len(systems)} comparisons, {clear} of them clear" in page
+    over_best = signs(systems, "less the best way on dev")
+    assert 1 not in over_best
+    assert f"and {over_best.count(-1)} are clearly worse" in page
+
+
 def test_speeds_and_kills_on_the_page_stand_in_the_tables(root):
     speeds = measured_rows(root, "benchmarks-speed")
     times = {row["times as fast"].split(" ")[0] for row in speeds}

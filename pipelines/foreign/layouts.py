@@ -47,11 +47,11 @@ TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")
 # The harness writes a sample once for each of its filters.
 FILTER = "harness_filter"
 
-# RAGAS calls the question user_input, and its gold answer reference.
+# RAGAS calls the question user_input, and its gold answer reference; jspace calls it q.
 ROLES = {
     "prediction": PREDICTION + CONVERSATION,
     "correct": JUDGED + SCORES,
-    "question": (*QUESTION, "user_input"),
+    "question": (*QUESTION, "user_input", "q"),
     "answers": (*ANSWERS, "reference"),
     "prompt": PROMPT,
 }

@@ -144,7 +144,7 @@ LIGHTEVAL = [
 VLLM = [
     {
         "id": id_,
-        "question": asked,
+        "q": asked,
         "prompt": f"{WRONG} {asked}",
         "outputs": [{"index": 0, "text": said}],
     }
