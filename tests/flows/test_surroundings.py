@@ -1,6 +1,7 @@
 """What is wrong around a command is one line that says what to do."""
 
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from threading import Thread
 import pytest
 import yaml
 
-from flows import cli, data_branch, dvc_repo, named_server, server, surroundings
+from flows import cli, data_branch, dvc_repo, landing, named_server, server, surroundings
+from flows.commands import looking
+from pipelines import name_user
 from pipelines.errors import LongtailError
 
 JSON = "application/json"
@@ -180,3 +183,34 @@ def test_the_command_of_a_copied_checkout_says_that_it_is_of_the_first(tmp_path,
         LongtailError, match=rf"^\.venv: the environment of {tmp_path}/first, .* `make install`"
     ):
         surroundings.check_environment(tmp_path / "copy")
+
+
+def test_a_user_without_a_name_has_one(monkeypatch):
+    """As in a container that runs as a number: DVC and MLflow ask for the user's name."""
+    environment = {"HOME": "/home/ada"}
+    name_user(environment)
+    assert environment == {"HOME": "/home/ada"}, "this user has a name"
+
+    def unknown(uid: int):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    name_user(environment)
+    assert environment == {"HOME": "/home/ada", "USER": "12345"}
+    without_home: dict[str, str] = {}
+    name_user(without_home)
+    assert without_home == {"HOME": "/", "USER": "12345"}
+
+
+def test_the_reports_address_is_in_data_where_dvc_links_it_to_its_cache(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/report").mkdir(parents=True)
+    (tmp_path / "5077").write_text("<html>")
+    (tmp_path / "data/report/index.html").symlink_to(tmp_path / "5077")
+    looking.report()
+    page = str(tmp_path / "data/report/index.html")
+    assert capsys.readouterr().out == f"{page}\n"
+    assert f"`{page}`" in landing.link_report(landing.REPORT)
