@@ -19,6 +19,7 @@ from flows import dvc_repo
 from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.params import params
+from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH
 from pipelines.work import code
 
@@ -114,6 +115,7 @@ def read_with_cache(
     from pipelines.answering.unanswered import count_unanswered
 
     def remove_other_runs(repo: Repo, stages: list[Stage]) -> None:
+        disks.check_disks(repo.cache.local.path)  # which may be one that others share
         outs = {stage.name: stage.outs for stage in stages}
         removed = dvc_repo.remove_other_runs(root, repo, outs)
         if removed:

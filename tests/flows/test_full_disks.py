@@ -215,3 +215,15 @@ def test_a_damaged_file_of_the_cache_is_named_and_made_anew(ran):
     assert not cached.exists()
     assert "1 ran" in ran.longtail("run").stdout
     assert (ran.folder / "data/b1").read_text() == "b1"
+
+
+def test_a_shared_cache_that_is_read_only_is_said_before_any_work(project):
+    """Not even the superuser can write to /sys."""
+    (project.folder / ".dvc/config.local").write_text("[cache]\n    dir = /sys/kernel\n")
+    done = project.longtail("run")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: /sys/kernel: permission denied; give this user the right to write there, and to "
+        "read what is there\n"
+    )
+    assert not (project.folder / "begun.txt").exists()
