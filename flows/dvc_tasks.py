@@ -7,6 +7,7 @@ from it: a stage that ran leaves a record, and dvc.lock says whether its outputs
 than before.
 """
 
+import logging
 import os
 import re
 import select
@@ -241,7 +242,7 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
             if HINT.fullmatch(line):
                 continue
             work.say(line)
-            logger.info(line)
+            logger.log(logging.WARNING if line.startswith("warning:") else logging.INFO, line)
             print(line, file=file, flush=True)
             ended.hear(line)
     ended.code = process.wait()

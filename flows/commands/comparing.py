@@ -60,7 +60,7 @@ def compare(
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
     options = Options(questions, columns, answer_pattern, by_position, subset)
-    question_set, answered = read_all(files, options)
+    question_set, answered = read_all(files, options, needed=("question",))
     notes = notes_of(question_set, answered)
     oddities = list(_oddities(answered))
     compared = compare_systems.compare_systems(question_set, answered, SEED, RESAMPLES)

@@ -59,7 +59,11 @@ class Options:
 
 
 def read_all(
-    files: Sequence[str], options: Options, *, decisions: bool = False
+    files: Sequence[str],
+    options: Options,
+    needed: Sequence[str] = ("question", "signal"),
+    *,
+    decisions: bool = False,
 ) -> tuple[Questions, list[Answered]]:
     """The question set and the answers of files, and with `decisions` when they retrieved.
 
@@ -69,7 +73,7 @@ def read_all(
 
     subset = named_subset(options.subset)
     paths = named_files(files, terminal.CALLED_FROM)
-    questions = read_questions(options.questions, options.columns)
+    questions = read_questions(options.questions, options.columns, needed)
     answered = read_answers(
         paths,
         questions,

@@ -13,7 +13,8 @@ import psutil
 
 from flows.init.model_folders import Encoder, LanguageModel
 from pipelines import catalogue
-from pipelines.sources import pageviews
+from pipelines.language import language
+from pipelines.sources import pageviews, wikipedia
 
 GIB = 1 << 30
 ANSWER_TOKENS = 15  # at most
@@ -78,6 +79,7 @@ class Choices:
     retrievers: list[str]  # none: BM25 alone
     encoder: Encoder | None
     lms: list[LanguageModel]
+    language: str  # of the Wikipedia and the questions made of it; "" if it is English
     month: str  # of page views; "" if no name tells it
     workers: int  # processes at once
     threads: int  # of each process
@@ -157,6 +159,9 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     if parts.knowledge:
         month = _month(files["pageviews"])
 
+    code = ""
+    if "wikipedia" in data_sets and "popqa" not in data_sets:
+        code = wikipedia.language_of(files["wikipedia"][0])
     workers = _count_workers(machine, lms if uses_lms else [])
     memory_gb = float(machine.memory // GIB // 4)
     positions = min((lm.positions for lm in lms), default=0)
@@ -176,6 +181,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         retrievers=retrievers,
         encoder=encoder,
         lms=lms,
+        language=code if code in language.codes() and code != "en" else "",
         month=month,
         workers=workers,
         threads=max(1, machine.cores // workers),

@@ -47,7 +47,7 @@ SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 NATURAL_QUESTIONS = re.compile(r"(?<![a-z])nq(?![a-z])|natural.?questions")
 CREATE_TABLE = re.compile(rb"^CREATE TABLE `(\w+)`", re.MULTILINE)
 LINES_READ = 40  # of a file's beginning
-FIELDS_SHOWN = 6  # of a file that is not recognised
+FIELDS_SHOWN = 30  # of a file that is not recognised
 
 
 class Seen(NamedTuple):
@@ -155,7 +155,7 @@ def _by_csv_header(file: Path, header: str) -> Seen:
         return Seen("", "PopQA is read from columns between tabs (.tsv), Parquet and JSON lines")
     if corpus_layouts.by_fields(columns):
         return Seen("", "passages are read from columns between tabs (.tsv)")
-    return Seen("", "a table of no data set")
+    return Seen("", f"a table of {', '.join(columns[:FIELDS_SHOWN])}, the layout of no data set")
 
 
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:

@@ -16,12 +16,11 @@ from pipelines.sources import pageviews
 from pipelines.sources.corpus_layouts import DUMP, require_layout
 from pipelines.sources.mediawiki_tables import PAGE_FILE
 from pipelines.sources.pageview_files import choose_files as choose_pageviews
+from pipelines.sources.wikipedia import wiki_of
 
 MONTH = r"20\d\d(?P<hyphen>-?)(0[1-9]|1[0-2])"
 DAY = re.compile(rf"(?<!\d){MONTH}(?P=hyphen)(0[1-9]|[12]\d|3[01])(?!\d)")
 LATEST = "0"  # in place of the day, which this name does not tell: before all days
-WIKI = re.compile(r"(?P<wiki>[a-z_]+wiki)-(?=\d|latest)")  # begins the name of a dump
-WIKI_FOLDER = re.compile(r"\d{8}\.(?P<language>[a-z_-]+)")  # of wikimedia/wikipedia on the Hub
 ENGLISH_WIKI = "enwiki"
 # What a run lacks that has only the other table of MediaWiki.
 WITHOUT_TABLE = {
@@ -42,15 +41,6 @@ def one_wiki(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     used = [file for file in files if wiki_of(file) == wiki]
     unnamed = [file for file in files if wiki_of(file) == ""]
     return instead(files, [*used, *unnamed], "a run reads one wiki")
-
-
-def wiki_of(file: Path) -> str:
-    """The wiki that a file's name or its folder's names, such as enwiki; "" if neither does."""
-    name = WIKI.match(file.name)
-    if name:
-        return name["wiki"]
-    folder = WIKI_FOLDER.fullmatch(file.parent.name)
-    return f"{folder['language']}wiki" if folder else ""
 
 
 def newest_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -166,7 +156,8 @@ def notes_on_months(files: Sequence[Path]) -> list[str]:
     """What the page views that a run uses lack, in words."""
     notes = []
     for month, of_month in _by_month(files).items():
-        notes += choose_pageviews(of_month, month, "all-agents").notes
+        chosen = choose_pageviews(of_month, month, "all-agents")
+        notes += [*chosen.notes, *chosen.missing]
     return notes
 
 

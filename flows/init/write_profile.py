@@ -253,7 +253,9 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
         for lm in contents.lms:
             yield _about_lm(lm, folder)
     if choices.encoder and choices.parts.corpora:
-        yield f"encoder {_shown(choices.encoder.folder, folder)}"
+        name = _shown(choices.encoder.folder, folder)
+        stage = f"longtail run base_retriever@{choices.encoder.name}"
+        yield f"encoder {name}, known by its settings; {stage} opens it"
 
 
 def _reading(data_set: str, files: list[Path]) -> str:
@@ -324,6 +326,10 @@ def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]
             line += f" ({_others(entries, folder)})"
         yield line
 
+    if not choices.parts.corpora:
+        for encoder in contents.encoders[:1]:
+            name = _shown(encoder.folder, folder)
+            yield f"encoder {name}: there are no texts that it could read"
     if not choices.uses_lms:
         needed = "questions and texts" if choices.parts.corpora else "passages"
         for lm in contents.lms:

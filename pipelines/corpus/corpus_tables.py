@@ -95,6 +95,12 @@ def _check_rejects(
             f"({json.dumps(bad)}), more than ingest.max_reject_share = {max_reject_share} allows; "
             "check the files, or allow more"
         )
+    n_short = reasons.get(f"{TOO_SHORT}corpus", 0)
+    if n_short > max_reject_share * rows:
+        print(
+            f"warning: {settings.name}: {n_short:,} of {rows:,} texts are too short for a document "
+            "(chunk.tokens) and are left out; rejects.parquet names them"
+        )
 
 
 def _cap(db: DuckDBPyConnection, documents: int | None) -> None:

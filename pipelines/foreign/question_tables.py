@@ -36,7 +36,7 @@ ROLES = {  # what a column can be for -> the names by which it is known, the lik
     "question": QUESTION,
     "answers": (*ANSWERS, "answer"),
     "signal": ("s_pop", "popularity", "pop", "pageviews", "views"),
-    "group": ("relation", "prop", "category", "type"),
+    "group": ("relation", "prop", "prop_id", "category", "type"),
     "subject": ("s_uri", "subj", "subject"),
 }
 MONTH = "month"  # the column of a table that says of which month its page views are
@@ -85,7 +85,7 @@ class Questions:
     @property
     def signal_name(self) -> str:
         """What the signal is, in words."""
-        column = self.columns["signal"]
+        column = self.columns.get("signal", "popularity")
         are_views = column in ("s_pop", "popularity") and self.month and not self.has_fractions
         return VIEWS if are_views else column
 
@@ -126,11 +126,9 @@ class Questions:
                 "maybe its logarithm; thresholds are in its unit"
             )
         lines += self.notes
-        empty = {"signal": self.unknown}
-        if "answers" in self.columns:
-            empty["answers"] = self.asked.answer_sets.count(frozenset())
+        empty = {"signal": self.unknown, "answers": self.asked.answer_sets.count(frozenset())}
         for role, meaning in EMPTY.items():
-            if empty.get(role):
+            if role in self.columns and empty[role]:
                 count = f"{empty[role]:,} of {size}"
                 lines.append(f"{count} have nothing in `{self.columns[role]}`: {meaning}")
 
@@ -185,12 +183,14 @@ def _questions(table: Table, needed: Sequence[str]) -> Questions:
             table.notes.append(note)
 
     group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
+    if columns.get("group") == "prop_id":  # PopQA's, the number of a Wikidata property
+        group_texts = [f"P{text}" if text.isdecimal() else text for text in group_texts]
     groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
     names = {group: name_of(group) for group in sorted(set(groups))}
 
     subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
-    signal = _signal(table, is_needed="signal" in needed)
+    signal = _signal(table, n_questions, is_needed="signal" in needed)
     return Questions(
         name=mended(table.path.name),
         layout=table.kind,
@@ -259,9 +259,9 @@ def _read_table(
     return Table(path, file.kind, columns, cells, file.notes)
 
 
-def _signal(table: Table, is_needed: bool) -> list[float]:
+def _signal(table: Table, n_questions: int, is_needed: bool) -> list[float]:
     if "signal" not in table.columns:
-        return []
+        return [math.nan] * n_questions
     column = table.columns["signal"]
     advice = "--columns signal=NAME names another"
     where = f"{table.path}: {column}"

@@ -109,6 +109,8 @@ def _read_dumps(
     selection = choose_files(dumps, popularity.month, popularity.agents)
     for note in selection.notes:
         print(f"popularity: {note}")
+    for line in selection.missing:
+        print(f"warning: popularity: {line}")
     files = selection.files
     tables = visible_files(raw / "redirects")
     redirect_counts = redirects.load(db, tables)

@@ -27,7 +27,7 @@ from pipelines.lm.language_model import (
     no_answer,
 )
 from pipelines.lm.local_answers import LocalAnswers
-from pipelines.lm.model_files import UNREADABLE, check_config, max_tokens
+from pipelines.lm.model_files import UNREADABLE, check_config, max_tokens, padding_token
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.server_answers import Silent
 from pipelines.lm.shortcuts import choose_shortcut
@@ -85,7 +85,7 @@ class LocalModel(LocalAbilities):
         self._holding = cache(self._tokens_holding)
 
         self.sizes = choose_sizes(self.model, batch_tokens)
-        pad = self.tokenizer.pad_token_id or 0
+        pad = padding_token(folder, self.model, self.tokenizer, chat=chat)
         self._passes = ForwardPasses(self.model, pad, self.sizes)
         choose_shortcut(self._passes, self.tokenizer, folder, self.max_tokens, loaded.difference)
         # The tokens of a batch of texts that are continued, if no pass reads all of them at once.

@@ -109,6 +109,7 @@ def save_pretrained(
     tokenizer = load_tokenizer(path, revision=revision)
     model, loading_info = load_pretrained(auto_class, path, revision)
     check_complete(path, model, loading_info)
+    padding_token(path, model, tokenizer)
     with atomic(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -240,6 +241,29 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
                 f"{path}: weights of more layers than config.json says: {name} for one, which the "
                 "model lacks; fetch both again"
             )
+
+
+def padding_token(path: str | Path, model, tokenizer, *, chat: bool = False) -> int:
+    """The id of the token that fills up shorter texts, for which any of the model's does.
+
+    Raises LongtailError where another token that texts have, or with `chat` its template, is beyond
+    the model's embeddings.
+    """
+    n_tokens = model.get_input_embeddings().num_embeddings
+    pad = tokenizer.pad_token_id or 0
+    template = str(tokenizer.chat_template) if chat else ""
+    of_texts = {*tokenizer("a")["input_ids"], tokenizer.bos_token_id}
+    added = tokenizer.added_tokens_decoder
+    for token, number in tokenizer.get_vocab().items():
+        if number < n_tokens or number == pad:
+            continue
+        is_special = number in added and added[number].special
+        if not is_special or number in of_texts or token in template:
+            raise LongtailError(
+                f"{path}: its tokenizer has the token {token!r} ({number}), but the model has "
+                f"embeddings of {n_tokens} tokens; take the tokenizer that it was trained with"
+            )
+    return pad if pad < n_tokens else 0
 
 
 def count_parameters(folder: Path) -> int | None:

@@ -35,6 +35,7 @@ from pipelines.lm.model_files import (
     check_readable,
     load_pretrained,
     load_tokenizer,
+    padding_token,
 )
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
@@ -77,7 +78,7 @@ class Tower:
         self.dim = self.model.config.hidden_size
 
         self.tokenizer = load_tokenizer(path, revision=revision, subfolder=self.modules.folder)
-        self.pad = self.tokenizer.pad_token_id or 0
+        self.pad = padding_token(path, self.model, self.tokenizer)
         fast = getattr(self.tokenizer, "backend_tokenizer", None)
         if fast is None:
             tokenizer_class = type(self.tokenizer).__name__

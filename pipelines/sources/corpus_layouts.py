@@ -7,10 +7,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.errors import LongtailError
+from pipelines.sources.question_files import read_records
+from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import is_parquet, read_head
 from pipelines.storage import parquet
 
@@ -26,6 +29,7 @@ PART_NUMBER = re.compile(
 )
 SECTION = re.compile(r"(?i)section(_?(title|name|heading))?|paragraph|chunk")
 ARTICLE_ID = re.compile(r"(?i)(wiki|wikipedia|wikidata|page|article|doc|document|cur)_?id")
+RECORDS_COMPARED = 200  # of a file's beginning
 DPR_PREFIX = "psgs-"  # of the ids of documents that are DPR's passages
 
 
@@ -77,13 +81,26 @@ def require_layout(file: Path) -> Layout:
     """A corpus file's layout; LongtailError for a file that is in none."""
     layout = layout_of(file)
     if layout is not None:
-        return layout
+        return layout._replace(passages=True, id="id") if _are_parts(file, layout) else layout
     names = parquet.schema_of(file).names if is_parquet(file) else header_of(read_head(file))
     content = f"columns {', '.join(names)}" if names else f"begins with {read_head(file)[:60]!r}"
     raise LongtailError(
         f"{file}: {content}, expected a MediaWiki dump, or fields such as `title` and `text` "
         "(docs/passages.md lists the layouts)"
     )
+
+
+def _are_parts(file: Path, layout: Layout) -> bool:
+    """Whether a title of a file's first articles has several ids: then they are passages."""
+    if layout.passages or "id" not in layout.beside:
+        return False
+    id_by_title: dict[str, str] = {}
+    rejects = Rejects(1.0)
+    for _, record in islice(read_records(file, (layout.title, "id"), rejects), RECORDS_COMPARED):
+        id_ = str(record.get("id"))
+        if record.get(layout.title) and id_by_title.setdefault(record[layout.title], id_) != id_:
+            return True
+    return False
 
 
 def layout_of(file: Path) -> Layout | None:

@@ -20,6 +20,7 @@ from pipelines.sources import mediawiki_pages, query_service, snapshots
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia_client import Client, open_client
+from pipelines.sources.wikipedia import language_of
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
 from pipelines.work import stage
 
@@ -205,7 +206,14 @@ def _collect(folder: Path, settings: Settings) -> tuple[Origins, dict[str, float
                 answers[PAGES] = Origin(fetch.pages.api, client.day_of_oldest_answer())
 
     origins = {}
+    own_language = language.read_language(settings.language).wiki
     for target, file in files.items():
+        code = language_of(file.path) if target.parts[0] == "wikipedia" else ""
+        if code not in ("", own_language):
+            print(
+                f"warning: {file.source} is in the language {code}, and is read by the templates, "
+                f"words and relations of {settings.language} (params.yaml: language)"
+            )
         origins[target] = Origin(file.source, snapshots.day_of(file.source))
         if target not in answers:
             _copy(file.path, folder / target)

@@ -33,7 +33,8 @@ class ChosenFiles:
 
     files: list[Path]
     days_missing: int = 0  # days of which some agents' views are in no file
-    notes: list[str] = field(default_factory=list)  # what is left out or missing, in lines
+    notes: list[str] = field(default_factory=list)  # what is left out, in lines
+    missing: list[str] = field(default_factory=list)  # what the files lack, in lines
 
 
 def choose_files(files: Sequence[Path], month: str, agents: str) -> ChosenFiles:
@@ -121,12 +122,12 @@ def _choose_of_month(
     if days_missing:
         selection.days_missing = len(days_missing)
         in_words = ", ".join(map(str, sorted(days_missing)))
-        selection.notes.append(
+        selection.missing.append(
             f"{month}: no file of its days {in_words}; popularity lacks their views"
         )
     if agents_missing:
         in_words = " and ".join(agents_missing)
-        selection.notes.append(
+        selection.missing.append(
             f"{month}: no file of views by {in_words}; popularity lacks them "
             f"(popularity.agents: {agents})"
         )

@@ -10,10 +10,15 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.bz2_blocks import Part, bz2_parts, open_pages
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import is_parquet, read_head
 
 INDEX = "-multistream-index"  # in the name of a file that a multistream dump has beside it
 DUMP_HEAD = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")
 DUMP_END = b"</mediawiki>"
+DUMP_LANGUAGE = re.compile(rb'<mediawiki\s[^>]*xml:lang="([\w-]+)"')
+# The wiki in the name of a dump, or of a folder of wikimedia/wikipedia on the Hub.
+WIKI = re.compile(r"(?P<wiki>[a-z_]+wiki)-(?=\d|latest)")
+WIKI_FOLDER = re.compile(r"\d{8}\.(?P<language>[a-z_-]+)")
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
 
 
@@ -29,6 +34,23 @@ class _DumpPage(NamedTuple):
     page: Page
     namespace: int
     is_redirect: bool
+
+
+def wiki_of(file: Path) -> str:
+    """The wiki that a file's name or its folder's names, such as enwiki; "" if neither does."""
+    name = WIKI.match(file.name)
+    if name:
+        return name["wiki"]
+    folder = WIKI_FOLDER.fullmatch(file.parent.name)
+    return f"{folder['language']}wiki" if folder else ""
+
+
+def language_of(file: Path) -> str:
+    """The code of the language that a file of Wikipedia is in; "" if nothing says it."""
+    match = None if is_parquet(file) else DUMP_LANGUAGE.search(read_head(file))
+    if match:
+        return match[1].decode()
+    return wiki_of(file).removesuffix("wiki").replace("_", "-").replace("simple", "en")
 
 
 def source_parts(*files: Path) -> list[Part]:

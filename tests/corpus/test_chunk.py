@@ -4,6 +4,7 @@ losses are counted.
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -212,7 +213,8 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     assert before - {query["source_document"] for query in queries}
 
 
-def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer):
+def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer, capsys):
+    """Where there are many, it is said."""
     write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
     metrics, _, _, rejects = make(tokenizer, chosen(first=False))
     assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {
@@ -222,6 +224,9 @@ def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer):
         "test",
     }
     assert metrics["rejected"] == len(rejects) == 30
+    assert re.search(
+        r"warning: .*of 40 texts are too short for a document", capsys.readouterr().out
+    )
 
 
 def test_bad_input_stops_the_stage_and_leaves_nothing(

@@ -105,6 +105,24 @@ def test_a_file_that_is_given_twice_is_refused(folder, longtail):
 QUESTION = ("id", "question", "possible_answers")
 
 
+def test_a_ranking_needs_no_signal(folder, made, longtail):
+    """PopQA's relations have numbers in `prop_id`."""
+    rows = [[*(row[name] for name in QUESTION), 106] for row in made.rows]
+    table = systems.table([*QUESTION, "prop_id"], rows)
+    (folder / "few.csv").write_text(table, encoding="utf-8")
+    code, said, error = longtail("compare", "closed.csv", "rag.csv", "-q", "few.csv")
+    assert (code, error) == (0, "")
+    assert "group `prop_id`" in said
+    assert "nan" not in said
+    page = (folder / "comparison/index.html").read_text(encoding="utf-8")
+    assert "occupation" in page
+    assert "nan" not in page.lower().replace("finance", "")
+    assert (
+        "no column with the signal"
+        in longtail("thresholds", "closed.csv", "rag.csv", "-q", "few.csv")[2]
+    )
+
+
 def test_any_signal_stands_for_popularity(folder, made, longtail):
     """The thresholds are in the signal's own units; one that is negative is refused."""
     logs = [np.log10(float(row["s_pop"])) for row in made.rows]

@@ -407,6 +407,27 @@ def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatc
         assert (path.read_text() if path.exists() else None) == earlier
 
 
+@pytest.mark.parametrize(
+    ("head", "name", "code"),
+    [
+        ('<mediawiki version="0.11" xml:lang="ru">', "dump.xml", "ru"),
+        ("<mediawiki>", "ruwiki-20260101-pages-articles.xml", "ru"),
+        ('<mediawiki xml:lang="en">', "simplewiki-20260101-pages-articles.xml", "en"),
+        ("<mediawiki>", "ptwiki-20260101-pages-articles.xml", "en"),
+    ],
+)
+def test_the_language_is_that_of_the_wikipedia(checkout, head, name, code):
+    write(checkout, {name: head})
+    write_profile.init(checkout, None)
+    assert composed().language == code
+
+
+def test_an_encoder_alone_has_nothing_to_read(checkout):
+    bert(checkout / "encoder")
+    with pytest.raises(LongtailError, match="not used: encoder encoder: there are no texts that"):
+        write_profile.init(checkout, None)
+
+
 def test_an_empty_folder_is_refused(checkout):
     (checkout / ".hidden").write_text("id\ttext\ttitle\n")
     with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json"):

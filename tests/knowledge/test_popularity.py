@@ -148,7 +148,7 @@ def test_a_month_in_files_of_days_says_which_are_missing(capsys):
     counts = count(agents="user")
     assert views() == {"Ada Lovelace": 435}
     assert (counts["files.pageviews"], counts["days_missing"]) == (29, 2)
-    said = "popularity: 2021-10: no file of its days 30, 31; popularity lacks their views"
+    said = "warning: popularity: 2021-10: no file of its days 30, 31; popularity lacks their views"
     assert said in capsys.readouterr().out
     write_dump([line("Ada Lovelace", 0, 500)])
     counts = count(agents="user")

@@ -13,10 +13,10 @@ import tiny_models
 import torch
 import transformers
 from safetensors.numpy import save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import count_parameters, family, save_pretrained
+from pipelines.lm.model_files import count_parameters, family, padding_token, save_pretrained
 
 WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
 
@@ -151,6 +151,29 @@ def test_what_is_no_mapping_to_tensors_is_refused(older, tensors, write, message
     assert "\n" not in str(error.value)
     assert not Path("run").exists()
     assert not (older.parent / "saved-older").exists()
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+def test_a_token_beyond_the_embeddings_is_refused_where_texts_have_it(source, is_special):
+    """A token of padding is never looked at, and a special one stands in no text but a template."""
+    own = AutoTokenizer.from_pretrained(source)
+    own.add_tokens(["<|turn|>"], special_tokens=is_special)
+    own.add_special_tokens({"pad_token": "[PAD]"})
+    own.save_pretrained(source)
+    n_tokens = len(own) - 2
+    if is_special:
+        saved(source)
+    else:
+        with pytest.raises(LongtailError, match=rf"'<\|turn\|>' \({n_tokens}\), .* {n_tokens} tok"):
+            saved(source)
+
+    own = AutoTokenizer.from_pretrained(source)
+    model = GPT2LMHeadModel.from_pretrained(source)
+    if is_special:
+        assert padding_token(source, model, own) == 0
+        own.chat_template = "<|turn|>{{ messages[0].content }}"
+        with pytest.raises(LongtailError, match="take the tokenizer that it was trained with"):
+            padding_token(source, model, own, chat=True)
 
 
 def test_parameters_are_counted_over_the_shards(tiny, tmp_path):

@@ -134,6 +134,32 @@ def test_parquet_has_the_same_layouts_whatever_its_name(tmp_path, columns, expec
     assert read(tmp_path / "train-00000")[0] == expected
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_texts_of_one_title_with_ids_of_their_own_are_passages(tmp_path, suffix):
+    """Versions of an article have its id, and articles have titles of their own."""
+    records = [
+        {
+            "id": f"12-{part}",
+            "url": "https://x.example",
+            "title": "Velm",
+            "text": f"{part} {MILLER}",
+        }
+        for part in range(3)
+    ]
+
+    def of(*records: dict) -> list[tuple]:
+        path = tmp_path / f"a.{suffix}"
+        if suffix == "jsonl":
+            saved(path, lines(*records))
+        else:
+            pq.write_table(pa.Table.from_pylist(records), path)
+        return read(path)[0]
+
+    assert of(*records) == [(f"12-{part}", "Velm", f"{part} {MILLER}", True) for part in range(3)]
+    versions = [record | {"id": "12"} for record in records]
+    assert [raw[0] for raw in of(*versions)] == ["", "", ""]
+
+
 def test_a_long_passage_is_cut(tmp_path):
     """Pages without text are skipped, not bad."""
     long = " ".join(["word"] * 401)

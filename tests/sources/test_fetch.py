@@ -56,6 +56,14 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     assert manifest()["nq/b.jsonl"] == described
 
 
+def test_a_dump_in_another_language_is_said(capsys) -> None:
+    for code in ("ru", "en"):
+        in_root("dump.xml", f'<mediawiki version="0.11" xml:lang="{code}">'.encode())
+        run(settings({"wikipedia": ["dump.xml"]}, **HERE))
+        warning = "warning: dump.xml is in the language ru, and is read by the templates, words and"
+        assert (warning in capsys.readouterr().out) == (code == "ru")
+
+
 def test_files_of_one_name_in_several_folders_are_several_files() -> None:
     """As WikiExtractor writes them, and single subjects of MMLU on the Hub."""
     for name in (

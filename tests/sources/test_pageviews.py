@@ -258,14 +258,14 @@ def test_missing_days_and_agents_are_said(tmp_path):
     chosen = choose_files([*days, *spiders], OCTOBER, "all-agents")
     assert chosen.files == [*spiders, *days]
     assert chosen.days_missing == 4
-    assert [note.partition(";")[0] for note in chosen.notes] == [
+    assert [line.partition(";")[0] for line in chosen.missing] == [
         "2021-10: no file of its days 1, 2, 30, 31",
         "2021-10: no file of views by automated",
     ]
     assert choose_files(days, OCTOBER, "user").days_missing == 2
     chosen = choose_files(spiders, OCTOBER, "user")
     assert chosen.files == []
-    assert chosen.notes == [
+    assert chosen.missing == [
         "2021-10: no file of views by user; popularity lacks them (popularity.agents: user)"
     ]
 
