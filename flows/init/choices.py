@@ -160,7 +160,8 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         month = _month(files["pageviews"])
 
     code = ""
-    if "wikipedia" in data_sets and "popqa" not in data_sets:
+    are_made = set(parts.question_sets) <= {"popqa"} and "popqa" not in files  # others are English
+    if "wikipedia" in data_sets and are_made:
         code = wikipedia.language_of(files["wikipedia"][0])
     workers = _count_workers(machine, lms if uses_lms else [])
     memory_gb = float(machine.memory // GIB // 4)

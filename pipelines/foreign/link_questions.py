@@ -22,7 +22,7 @@ from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import read_lists
 from pipelines.foreign.cell_values import as_text, read_numbers
 from pipelines.foreign.question_tables import MONTH, Questions
-from pipelines.foreign.records import read_records, to_columns
+from pipelines.foreign.records import listed, read_records, to_columns
 from pipelines.knowledge import redirects
 from pipelines.questions import linking
 from pipelines.questions.published import ENTITY
@@ -120,7 +120,7 @@ def _check_columns(file: Path, columns: Iterable[str]) -> None:
     if missing:
         raise LongtailError(
             f"{file}: no column {missing[0]!r}, expected a table of entities with the columns "
-            f"{', '.join(COLUMNS)}"
+            f"{', '.join(COLUMNS)}; its columns are {listed(columns)}"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any
 
@@ -337,9 +337,11 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
         return RecordFile("JSON lines", _objects(path, "line", _values_of_lines(path)), place=".")
     if record is None:
         record = parse_whole(path)
-    for value in known_fields(record, known).values():
-        if not isinstance(value, list | dict):
-            return RecordFile("JSON lines", iter([record]))
+    fields = known_fields(record, known).values()
+    n_values = sum(not isinstance(value, list | dict) for value in fields)
+    if n_values:  # one record, or what is said of all records beside them
+        inner = _list_inside(record, known, least=n_values + 1)
+        return inner or RecordFile("JSON lines", iter([record]))
     return _open_one_object(path, record, known)
 
 
@@ -396,20 +398,24 @@ def _table_inside(path: Path, lists: Cells) -> RecordFile | None:
     """The table of which one list is the header and one the rows, as MLflow, W&B and pandas write
     it; None if there is none.
     """
-    all_rows = [values for values in lists.values() if isinstance(values[0], list)]
-    for rows in all_rows:
-        for names in lists.values():
-            if len(names) == len(rows[0]) and isinstance(names[0], str | dict):
-                return _table_of_lists(path, names, rows)
+    for names, rows in permutations(lists.values(), 2):
+        is_header = isinstance(names[0], str | dict) and isinstance(rows[0], list)
+        if is_header and len(names) == len(rows[0]):
+            return _table_of_lists(path, names, rows)
     return None
 
 
-def _list_inside(record: dict[str, Any], known: Collection[str]) -> RecordFile | None:
-    """The list inside an object whose records have the most known fields; None without a list."""
+def _list_inside(
+    record: dict[str, Any], known: Collection[str], least: int = 0
+) -> RecordFile | None:
+    """The list inside an object whose records have the most known fields, `least` or more; None
+    without such a list.
+    """
     lists = dict(_inner_lists([record], "", known))
-    if not lists:
+    fields = {place: len(known_fields(values[0], known)) for place, values in lists.items()}
+    place = max(lists, key=fields.__getitem__, default="")
+    if not place or fields[place] < least:
         return None
-    place = max(lists, key=lambda place: len(known_fields(lists[place][0], known)))
     kind = f"JSON object with the list {place}"
     return RecordFile(kind, iter(lists[place]), place=place)
 

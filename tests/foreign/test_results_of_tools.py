@@ -59,6 +59,7 @@ READ = {
     "hits of Elasticsearch": {
         "hits": {"hits": [{"_id": "z", "_source": record} for record in RECORDS]}
     },
+    "a summary with its records": {"accuracy": 0.5, "prompt": "Answer:", "results": RECORDS},
     "an object by id with passages": {
         record["id"]: record | {"ctxs": [{"id": "7", "text": "a", "score": 1, "question": "b"}]}
         for record in RECORDS
