@@ -309,7 +309,7 @@ def _open_list(path: Path, known: Collection[str]) -> RecordFile:
     header = elements[0] if elements else {}
     if isinstance(header, dict):
         return RecordFile("JSON list", _objects(path, "element", elements), place=".[]")
-    if isinstance(header, list) and not known.isdisjoint(map(plain, map(str, header))):
+    if isinstance(header, list) and any(plain(str(name)) in known for name in header):
         return _table_of_lists(path, header, elements[1:])
     records = ({"prediction": element} for element in elements)
     return RecordFile("JSON list of predictions", records)
@@ -371,7 +371,7 @@ def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str])
     lists = {name: value for name, value in record.items() if isinstance(value, list) and value}
     objects = [value for value in record.values() if isinstance(value, dict)]
     are_objects = len(objects) == len(record)
-    if are_objects and not known.isdisjoint(map(plain, record)):
+    if are_objects and known_fields(record, known):
         # as pandas writes a table: an object of rows for each column
         lists = {name: list(value.values()) for name, value in record.items()}
     known_lists = known_fields(lists, known).values()
@@ -431,7 +431,7 @@ def _inner_lists(
     if place.count(".") == MAX_DEPTH or ("[]" in place and known_fields(objects[0], known)):
         return
     for name, first in objects[0].items():
-        values = []
+        values: list[Any] = []
         for record in objects:
             value = record.get(name)
             values += value if isinstance(value, list) else [value]
