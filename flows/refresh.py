@@ -63,7 +63,8 @@ def _name() -> str:
     """The name of the flow run that begins; its month may still be `next` or `last`."""
     parameters = flow_run.parameters
     part = parameters.get("part", WHOLE)
-    return name_run(part, parameters.get("month"), flow_run.scheduled_start_time)
+    started = flow_run.scheduled_start_time
+    return name_run(part, parameters.get("month"), started, parameters.get("profile"))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def serve(home: Path, port: int) -> None:
             print(f"the schedules run already, see {page}")
             return
 
+        print("starting Prefect's server and a worker, which may take a minute", flush=True)
         _end_earlier_worker()
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url

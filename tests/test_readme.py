@@ -159,7 +159,7 @@ def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, cap
             r"^(?:\.venv/bin/)?(longtail|dvc|mlflow|dask|prefect) ([^#\n]+)", text, re.M
         ):
             words = re.sub(r'"[^"]*"', "", rest).split()
-            nested = program == "dvc" and words[0] in ("remote", "exp", "metrics", "plots", "queue")
+            nested = words[0] in ("remote", "exp", "metrics", "plots", "queue", "deployment")
             command = [word for word in words if not word.startswith("-")][: 2 if nested else 1]
             named.setdefault((program, *command), set()).update(
                 w for w in words if w.startswith("--")

@@ -275,16 +275,21 @@ def _tag_landed(client, run: str, names: Mapping[str, str]) -> None:
     client.set_tag(run, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
 
 
-def name_run(part: str = WHOLE, month: str | None = None, started: datetime | None = None) -> str:
+def name_run(
+    part: str = WHOLE,
+    month: str | None = None,
+    started: datetime | None = None,
+    profile: str | None = None,
+) -> str:
     """A run's name: profile, month, commit, the part if it is not all, and when it started.
 
-    The month is by default that of params.yaml. The time is shown in UTC.
+    Month and profile are by default those of params.yaml. The time is shown in UTC.
     """
     try:
         values = params_file.read_values()
     except LongtailError:
         values = {}
-    words = [values.get("profile"), month or params_file.value_at(values, MONTH)]
+    words = [profile or values.get("profile"), month or params_file.value_at(values, MONTH)]
     words.append(git_tags().get(COMMIT, "")[:COMMIT_CHARS])
     if part != WHOLE:
         words.append(part)

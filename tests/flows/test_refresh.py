@@ -68,7 +68,7 @@ def test_a_run_goes_on_from_half_written_files(ran):
 
 def test_a_run_for_the_next_month_is_called_so(project):
     @flow(flow_run_name=refresh._name)
-    def named(part: str, month: str) -> None:
+    def named(part: str, month: str, profile: str | None = None) -> None:
         names.append(flow_run.get_name())
         months.set_month("2021-11", months.PARAMS)
         refresh._label(part, params_file.load_settings(refresh.Settings))
@@ -76,10 +76,12 @@ def test_a_run_for_the_next_month_is_called_so(project):
     names: list[str] = []
     commit = git(project.folder, "rev-parse", "HEAD")[:7]
     with project.here():
+        named("popqa", "next", profile="other")
         named("popqa", "next")
-    assert names[0].startswith(f"sample next {commit} popqa ")
+    assert names[0].startswith(f"other next {commit} popqa ")
+    assert names[1].startswith(f"sample next {commit} popqa ")
     ((name, tags),) = project.prefect.ask(f"SELECT name, tags FROM flow_run WHERE id = {LAST}")
-    assert name == names[0].replace("next", "2021-11")
+    assert name == names[1].replace("next", "2021-11")
     assert {"profile: sample", "month: 2021-11", f"commit: {commit}"} <= set(json.loads(tags))
 
 
