@@ -14,8 +14,9 @@ ASSUMPTIONS = f"""\
 A question with its answer counts as {QUESTION_TOKENS} tokens, a passage as chunk.tokens.
 Work that an earlier run kept is not done again, but counted here.
 Downloading, reading dumps and searching come on top, as do the tables that are made of dumps.
-Outputs are in data and in .dvc/cache, and downloads in .longtail/downloads too. With hard links, which
-`longtail init --profile` sets for such sizes, a file is there once: docs/passages.md#memory-and-disk.
+Outputs are in data and in .dvc/cache, and downloads in .longtail/downloads too. With hard links,
+which `longtail init --profile` sets for such sizes, they are there once:
+docs/passages.md#memory-and-disk.
 """
 UNKNOWN_CORPUS = "the number of its documents is unknown until `longtail run corpus`"
 UNKNOWN_SIZE = "the size is unknown until it is fetched, or stands in plan.downloads_gb"
