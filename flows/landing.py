@@ -48,12 +48,12 @@ def read_headlines(stages: Sequence[Stage]) -> dict[str, float]:
 
 def read_changes(release: Path) -> dict[str, float]:
     """How many questions of each relation a release added and lost, since the one before."""
-    import pyarrow.parquet as pq  # takes long to import
+    from pipelines.storage import parquet  # takes long to import
 
     file = release / "difference/difference.parquet"
     if not file.is_file():
         return {}
-    questions = pq.read_table(file, columns=["relation", "change"])
+    questions = parquet.read_parquet(file, ["relation", "change"])
     changes = {}
     for count in (
         questions.group_by(["relation", "change"]).aggregate([([], "count_all")]).to_pylist()
