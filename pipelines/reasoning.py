@@ -1,4 +1,4 @@
-"""Reasoning that a language model writes before its answer: where it ends in a text."""
+"""What a language model writes before its answer: reasoning, who speaks, a sentence of courtesy."""
 
 import re
 from itertools import chain
@@ -38,6 +38,16 @@ AROUND = re.compile(
     r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
     r"|<\|(begin|end)_of_solution\|>|\[END FINAL RESPONSE\]"
 )
+# A mark of a chat template, such as <|im_start|>, <start_of_turn>, <answer>, [/INST].
+_MARK = r"<[|\w/]+>|\[/?[A-Z]+\]"
+_AROUND_LEAD = rf"(?:{_MARK}|[\s*#>`_=-])*"
+# A line before the answer: it names who speaks or what follows, has no word, or ends in a colon.
+LEAD = re.compile(
+    rf"{_AROUND_LEAD}(assistant|(final )?answer|response|output|(?<=>)model)?{_AROUND_LEAD}"
+    r"|.*[:\uff1a][\s*_`]*",
+    re.IGNORECASE,
+)
+LINE_BEFORE_OTHERS = re.compile(r"\s*(\S.*)\n(?=\s*\S)")
 CUT_OFF = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
 ANY_MARK = re.compile("|".join(chain.from_iterable(MARKS)))
 
@@ -59,6 +69,19 @@ def split(text: str) -> tuple[str, str]:
         return "", text
     answer = AROUND.sub("", text[span.answer :])
     return text[span.begins : span.ends], answer
+
+
+def after_leads(text: str) -> int:
+    """The character at which the answer begins, after lines that are none (LEAD).
+
+    The last line of a text is never taken for one of these.
+    """
+    start = 0
+    line = LINE_BEFORE_OTHERS.match(text)
+    while line and LEAD.fullmatch(line[1]):
+        start = line.end()
+        line = LINE_BEFORE_OTHERS.match(text, start)
+    return start
 
 
 def find(text: str) -> Span | None:

@@ -60,6 +60,9 @@ class Completions(Server):
         self.chat = False  # log-probabilities come in the form of the chat interface
         self.refused: set[str] = set()  # fields of a chat's request
         self.said: str | None = None  # in a chat, in place of what the model says
+        self.served: str | None = None  # the model's name in answers
+        self.echoes = False  # whether texts begin with their prompt unless echo is false
+        self.deaf = False  # whether it does not heed echo
         # words of a request -> what is wrong with the answer to each request that has them
         self.blocked: dict[str, Fault] = {}
 
@@ -100,9 +103,12 @@ class Completions(Server):
             "total_tokens": len(ids) + made,
         }
         answer = {"index": 0, "message": message, "logprobs": shown, "finish_reason": "stop"}
-        return {"object": "chat.completion", "choices": [answer]} | (
-            {"usage": usage} if self.usage else {}
-        )
+        return {"object": "chat.completion", "choices": [answer]} | self._about(usage)
+
+    def _about(self, usage: dict) -> dict:
+        """What an answer says of all choices together."""
+        about = {"usage": usage} if self.usage else {}
+        return about | ({"model": self.served} if self.served else {})
 
     def complete(self, body: dict) -> dict:
         """Raises Failing where the request makes it fail."""
@@ -117,7 +123,8 @@ class Completions(Server):
             ids = prompt if isinstance(prompt, list) else self.tokenizer(prompt)["input_ids"]
             choice = self._continued(ids, body)
             made += len(choice["logprobs"]["tokens"])
-            choice = self._echoed(ids, choice) if body.get("echo") else choice
+            if self.deaf or body.get("echo", self.echoes):
+                choice = self._echoed(ids, choice)
             if self.chat:
                 choice["logprobs"] = {"content": _as_chat(choice["logprobs"])}
             choices.insert(
@@ -129,9 +136,7 @@ class Completions(Server):
             len(p) if isinstance(p, list) else len(self.tokenizer(p)["input_ids"]) for p in prompts
         )
         usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
-        return {"object": "text_completion", "choices": choices} | (
-            {"usage": usage} if self.usage else {}
-        )
+        return {"object": "text_completion", "choices": choices} | self._about(usage)
 
     def _log_probs(self, ids: list[int]) -> torch.Tensor:
         with self.lock:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines import catalogue
 from pipelines.answering import unanswered
 from pipelines.errors import LongtailError
+from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import GIVEN, METHODS, Method, ordered
+from pipelines.questions import matching, odd_answers
 from pipelines.storage import database, parquet
 
 METADATA_KEY = b"longtail"  # metadata of an import's file: what `about` returns
@@ -20,6 +23,9 @@ ASKED = """SELECT question_id, relation AS relations,
     CAST(s_pop AS DOUBLE) AS popularity,
     min(subjects) OVER same_text != max(subjects) OVER same_text AS ambiguous
     FROM file WINDOW same_text AS (PARTITION BY question)"""
+
+ANSWERS = """SELECT question_id, prediction, correct FROM file
+    WHERE prediction IS NOT NULL AND correct IS NOT NULL"""
 
 
 def sets(
@@ -69,6 +75,34 @@ def without_answers(files: Mapping[str, Path]) -> str:
         f"{len(all_ids):,} questions do not count, as the server of {folder.name} gave no answer "
         f"to them ({counts}); {folder / unanswered.FILE} says why, and the next run asks again."
     )
+
+
+def odd_sentences(
+    questions: Path, files: Mapping[str, Path], language: Language = ENGLISH
+) -> list[str]:
+    """Sentences on what is odd about a language model's answers to a question set.
+
+    `files` are method -> file. Letters of options are few, so those of MMLU may all be the same.
+    """
+    rule = catalogue.DATASETS[questions.stem].protocol.answer
+    counts_of: dict[str, list[str]] = {}  # what is odd -> by which methods
+    for method, file in files.items():
+        oddities = unanswered.read_remarks(parquet.schema_of(file))
+        answers = _read(ANSWERS, file)
+        texts = answers["prediction"]
+        if rule != "letter":
+            golds = read_golds(questions, answers["question_id"])
+            oddities |= odd_answers.find_oddities(
+                texts, golds, answers["correct"], matching.RULES[rule], language
+            )
+        for what, count in oddities.items():
+            counts_of.setdefault(what, []).append(f"{method} {count:,} of {len(texts):,}")
+
+    sentences = []
+    for what, counts in counts_of.items():
+        lm = next(iter(files.values())).parent.name
+        sentences.append(f"Answers of {lm} to {questions.stem} {what} ({', '.join(counts)}).")
+    return sentences
 
 
 def imports(root: Path = Path("data")) -> list[Path]:

@@ -85,6 +85,7 @@ def _row(
         "prompt_hash": prompts.prompt_hash(*sent),
         "mean_log_prob": generation.mean_log_prob,
         "lm_calls": len(sent),
+        "remarks": list(generation.remarks),
     }
     if setup.written:
         row["lm_calls"] += 1

@@ -1,11 +1,13 @@
 """Questions that a server does not answer: why, and how many may stay so.
 
 Such a question has a row in which all that an answer says is null. Why it has no answer stands in
-the metadata of the file, and in FILE beside it. The next run asks again.
+the metadata of the file, and in FILE beside it. The next run asks again. The metadata also have
+the remarks on answers that a server gave (Generation.remarks).
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,8 +20,11 @@ from pipelines.tables.answers import PREDICTIONS
 
 FILE = "unanswered.json"  # file of answers -> question id -> why it has no answer
 METADATA_KEY = b"unanswered"
+REMARKS_KEY = b"remarks"
 # of shards; `unanswered` says why, and is null if answered
-SCHEMA = PREDICTIONS.schema.append(pa.field("unanswered", pa.string()))
+SCHEMA = PREDICTIONS.schema.append(pa.field("unanswered", pa.string())).append(
+    pa.field("remarks", pa.list_(pa.string()))
+)
 IDS_SHOWN = 10
 REQUEST_ID = re.compile(r"\b(req_\w+|[0-9a-f-]{20,})\b", re.IGNORECASE)
 
@@ -37,21 +42,36 @@ def check_share(n_unanswered: int, n_questions: int, max_share: float) -> None:
 
 
 def take_reasons(table: pa.Table) -> pa.Table:
-    """Answers (PREDICTIONS) of a table of SCHEMA; the reasons, if there are any, are metadata."""
+    """Answers (PREDICTIONS) of a table of SCHEMA.
+
+    The reasons and the number of answers with each remark, if there are any, are metadata.
+    """
     reasons: Reasons = {}
     columns = (table["question_id"].to_pylist(), table["unanswered"].to_pylist())
     for question_id, reason in zip(*columns, strict=True):
         if reason is not None:
             # An id of the request would make another file of the same refusals.
             reasons[question_id] = REQUEST_ID.sub("…", reason)
-    metadata = {METADATA_KEY: json.dumps(reasons)} if reasons else None
-    return table.drop_columns("unanswered").replace_schema_metadata(metadata)
+    remarks = Counter(table["remarks"].combine_chunks().flatten().to_pylist())
+    metadata = {}
+    if reasons:
+        metadata[METADATA_KEY] = json.dumps(reasons)
+    if remarks:
+        metadata[REMARKS_KEY] = json.dumps(remarks)
+    answers = table.drop_columns(["unanswered", "remarks"])
+    return answers.replace_schema_metadata(metadata or None)
 
 
 def read_reasons(schema: pa.Schema) -> Reasons:
     """The reasons that `take_reasons` noted."""
     metadata = schema.metadata or {}
     return json.loads(metadata.get(METADATA_KEY, b"{}"))
+
+
+def read_remarks(schema: pa.Schema) -> dict[str, int]:
+    """The remarks that `take_reasons` noted, and on how many answers."""
+    metadata = schema.metadata or {}
+    return json.loads(metadata.get(REMARKS_KEY, b"{}"))
 
 
 def describe(reasons: Reasons, questions: int) -> str:

@@ -69,9 +69,13 @@ def analyse(data: Path, settings: Settings) -> stage.Metrics:
     main = next(iter(lms), "")
 
     analyses: Tables = {name: [] for name in BY_NAME}
+    spoken = language.read_language(settings.language)
     for dataset, by_lm in files.items():
         sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
         sentences += map(answer_files.without_answers, by_lm.values())
+        for by_method in by_lm.values():
+            questions = data / f"questions/{dataset}/{dataset}.parquet"
+            sentences += answer_files.odd_sentences(questions, by_method, spoken)
         for sentence in filter(None, sentences):
             print(sentence)
             analyses["left_out"].append({"dataset": dataset, "why": sentence})

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.language.language import ENGLISH, Language
+from pipelines.language.refusals import abstains
 from pipelines.questions import matching
 
 SHARES = ("exact", "abstained")  # of the metrics, those that are true or false
@@ -32,7 +33,7 @@ def measure(
         if prediction is None:
             continue
         answers = golds[place]
-        refuses = right[place] != 1 and matching.abstains(prediction, language)
+        refuses = right[place] != 1 and abstains(prediction)
         measured["exact"][place] = matching.exact(prediction, answers, language)
         measured["f1"][place] = matching.token_f1(prediction, answers, language)
         measured["abstained"][place] = refuses

@@ -15,7 +15,7 @@ from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.question_tables import ROLES, Questions
 from pipelines.foreign.records import showing_columns
-from pipelines.questions import matching
+from pipelines.questions import matching, odd_answers
 from pipelines.safe_text import mended
 from pipelines.storage.file_kinds import check_link, check_no_folder
 from pipelines.subsets import Subset
@@ -40,6 +40,7 @@ class Answered:
     # how unsure it is, in whatever unit; NaN where it has no row
     uncertainty: np.ndarray | None = None
     says: bool = True  # whether the file has answers or judgements; without them all are wrong
+    odd: Sequence[str] = ()  # what is odd about the answers, which `lines` say too
 
     @property
     def has(self) -> np.ndarray:
@@ -65,6 +66,7 @@ class JudgedFile(NamedTuple):
     match: Match
     right: list[bool]
     lines: list[str]  # to show
+    odd: Sequence[str] = ()  # what is odd about the answers
 
 
 def short_name(path: Path) -> str:
@@ -123,10 +125,13 @@ def read_answers(
 
     check_pattern(pattern, is_cut)
     if not any((file.correct == 1).any() for file in answered):
-        answered[-1].lines.append(
+        line = (
             f"nothing is right: no answer of {questions.name} is in any prediction; its answers "
             "may be damaged or in another language, or the predictions of another question set"
         )
+        for file in answered:
+            line = "; ".join([line, *(f"{file.name}: {odd}" for odd in file.odd)])
+        answered[-1].lines.append(line)
 
     return answered
 
@@ -147,10 +152,11 @@ def _answered(name: str, judged: JudgedFile, n_questions: int) -> Answered:
         name=name,
         correct=correct,
         texts=texts,
-        lines=judged.lines,
+        lines=[*judged.lines, *judged.odd],
         calls=_in_order(predictions.calls, match, n_questions),
         uncertainty=_in_order(predictions.uncertainty, match, n_questions),
         says=predictions.says,
+        odd=judged.odd,
     )
 
 
@@ -240,7 +246,7 @@ def _judge(predictions: Predictions, questions: Questions, by_position: bool) ->
     right = _judgements(predictions, questions, match, lines)
     percent = 100 * sum(right) / len(right)
     lines.append(f"{len(right):,} answers, {percent:.1f} % right")
-    return JudgedFile(predictions, match, right, lines)
+    return JudgedFile(predictions, match, right, lines, _odd(predictions, questions, match, right))
 
 
 def _judgements(
@@ -271,6 +277,25 @@ def _judgements(
             "judged here"
         )
     return right
+
+
+def _odd(
+    predictions: Predictions, questions: Questions, match: Match, right: Sequence[bool]
+) -> list[str]:
+    """Lines on what is odd about the answers. How many are empty stands in the file's notes."""
+    if predictions.texts is None:
+        return []
+    texts = []
+    golds = []
+    judgements = []
+    for (row, place), is_right in zip(match.pairs, right, strict=True):
+        if predictions.texts[row]:
+            texts.append(predictions.texts[row])
+            golds.append(questions.asked.answers[place])
+            judgements.append(is_right)
+
+    oddities = odd_answers.find_oddities(texts, golds, judgements)
+    return [f"odd: {count:,} of {len(texts):,} answers {what}" for what, count in oddities.items()]
 
 
 def _nothing_joined(

@@ -29,16 +29,13 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What does not count when an answer is compared, and which answers name nothing."""
+    """What does not count when an answer is compared."""
 
     articles: str = ""  # separated by spaces; an article that ends in ' is cut off its word
     same: dict[str, str] = {}  # text -> what it counts as, after case folding
     # Unicode's; NFKC also makes wide letters and digits plain ones
     form: Literal["NFC", "NFKC"] = "NFC"
     punctuation: Literal["ascii", "unicode"] = "unicode"
-    # words in an answer that names nothing, as words.py's `fold` writes them
-    refusals: tuple[str, ...] = ()
-    non_answers: tuple[str, ...] = ()  # whole answers that name nothing, in their normal form
 
 
 class MediaWiki(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):

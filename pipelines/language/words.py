@@ -47,20 +47,31 @@ SILENT = re.compile(
     f"[{INVISIBLE}{_LEFT_OUT}\u0300\u0301\u0307]"
     "(?<![^аеёиоуыэюяєіїѣъ][\u0300\u0301])(?<![^i]\u0307)"
 )
-# characters -> the one that people type in their place: apostrophes, Hebrew quotes, hyphens
-TYPED_AS = {
-    "\u2019": "'",
-    "\u2018": "'",
-    "\u00b4": "'",
-    "\u02bb": "'",
-    "\u02bc": "'",
-    "\uff07": "'",
-    "\u05f3": "'",
-    "\u05f4": '"',
-    "\u05be": "-",
-    "\u2010": "-",
-    "\u2011": "-",
+# character that people type -> those that are printed in its place: apostrophes, quotes, hyphens
+# and dashes, spaces
+PRINTED = {
+    "'": "\u2018\u2019\u201b\u00b4\u02bb\u02bc\u2032\uff07\u05f3",
+    '"': "\u201c\u201d\u201e\u201f\u2033\uff02\u05f4",
+    "-": "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d\u05be",
+    " ": "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f"
+    "\u3000",
 }
+TYPED_AS: dict[int, str] = {}  # code of a printed character -> the one that people type
+for _typed, _printed in PRINTED.items():
+    TYPED_AS |= {ord(character): _typed for character in _printed}
+UNSEEN = re.compile(f"[{INVISIBLE}\u200b]")
+
+
+def as_typed(text: str) -> str:
+    """The text in composed characters that people type, without invisible ones."""
+    composed = unicodedata.normalize("NFC", text)
+    return UNSEEN.sub("", composed).translate(TYPED_AS)
+
+
+def without_punctuation(text: str) -> str:
+    """The text without punctuation and symbols, and with single spaces."""
+    letters = "".join(c for c in text if unicodedata.category(c)[0] not in "PS")
+    return " ".join(letters.split())
 
 
 def fold(text: str, match: Match) -> str:
@@ -72,8 +83,8 @@ def fold(text: str, match: Match) -> str:
     folded = text.lower()
     if not text.isascii():
         folded = unicodedata.normalize(match.form, text).casefold()
-        folded = SILENT.sub("", folded)
-    for written, counted in (TYPED_AS | match.same).items():
+        folded = SILENT.sub("", folded).translate(TYPED_AS)
+    for written, counted in match.same.items():
         folded = folded.replace(written, counted)
     return folded
 

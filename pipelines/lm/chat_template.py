@@ -15,7 +15,16 @@ from jinja2 import Environment, TemplateError
 from pipelines import reasoning
 from pipelines.errors import LongtailError
 
+Content = str | list[dict[str, str]]  # of a message
 MESSAGE = "\ue000"  # stands for the user's message
+# How templates take a message: as a text, or as a list of typed parts.
+CONTENTS: tuple[Content, ...] = (MESSAGE, [{"type": "text", "text": MESSAGE}])
+# What a template may raise for a message that it does not take.
+UNRENDERED = (TemplateError, ValueError, TypeError, KeyError, IndexError, AttributeError)
+# The end of what stands before a message within the model's turn.
+MODELS_TURN = re.compile(
+    r"((^|[\n>|#\]])[^\w\n]*(?i:assistant|model|bot|gpt)\W*|\b(ASSISTANT|Assistant|GPT|Bot): *)$"
+)
 TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")
 DAY = date(2024, 7, 26)  # takes the place of today, so that prompts do not change every day
 # A template's variable -> the values that switch reasoning off. A text counts only where the
@@ -54,26 +63,18 @@ class _Switch(NamedTuple):
 def read_frame(tokenizer, name: str) -> Frame:
     """The frame of the chat template of `tokenizer`, the one of the model called `name`.
 
-    Raises LongtailError where there is no template, or it does not take a user's message.
+    Raises LongtailError where there is no template, or a user's message does not stand in what it
+    makes once, in the user's turn.
     """
     if not tokenizer.chat_template:
         raise LongtailError(
             f"params.yaml: lm.{name}.chat is true, but the tokenizer of {name} has "
             "no chat template; set it to false, or name an instruction-tuned model"
         )
-    try:
-        template = TODAY.sub(_fixed_day, tokenizer.get_chat_template())
-        rendered = _render(tokenizer, template, _Switch(""))
-    except (TemplateError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise LongtailError(
-            f"the chat template of {name} takes no message of a user alone: {reason}; set "
-            f"lm.{name}.chat to false, or name a model with another template"
-        ) from None
-
+    template, content, rendered = _first_rendered(tokenizer, name)
     words = ""
     for switch in _switches(template):
-        switched = _switched(tokenizer, template, switch)
+        switched = _switched(tokenizer, template, switch, content)
         if switched not in (None, rendered):
             rendered = switched
             words = switch.words
@@ -88,6 +89,36 @@ def read_frame(tokenizer, name: str) -> Frame:
         begun=reasoning.begun_by(after),
         may_reason=knows_marks and not reasoning.is_ended_by(after),
     )
+
+
+def _first_rendered(tokenizer, name: str) -> tuple[str, Content, str]:
+    """The template, the first of CONTENTS that it takes, and what it makes of that."""
+    problems = []
+    for content in CONTENTS:
+        try:
+            template = TODAY.sub(_fixed_day, tokenizer.get_chat_template())
+            rendered = _render(tokenizer, template, _Switch(""), content)
+        except UNRENDERED as error:
+            problems.append(f"takes no message of a user alone: {' '.join(str(error).split())}")
+            continue
+        problem = _problem(rendered)
+        if not problem:
+            return template, content, rendered
+        problems.append(problem)
+    raise LongtailError(
+        f"the chat template of {name} {problems[0]}; set lm.{name}.chat to false, or name a model "
+        "with another template"
+    )
+
+
+def _problem(rendered: str) -> str:
+    """What is wrong with the message's place in what a template makes, "" if nothing is."""
+    count = rendered.count(MESSAGE)
+    if count != 1:
+        return f"has a user's message {count} times, expected it once"
+    if MODELS_TURN.search(rendered.partition(MESSAGE)[0]):
+        return "has a user's message in the model's turn, expected it in the user's"
+    return ""
 
 
 def _fixed_day(call: re.Match) -> str:
@@ -117,18 +148,22 @@ def _switches(template: str) -> Iterator[_Switch]:
             yield _Switch(f"the system message {message!r}", system=message)
 
 
-def _switched(tokenizer, template: str, switch: _Switch) -> str | None:
-    """The template with a switch; None where it refuses that."""
+def _switched(tokenizer, template: str, switch: _Switch, content: Content) -> str | None:
+    """The template with a switch; None where it refuses that, or misplaces the message."""
     try:
-        return _render(tokenizer, template, switch)
-    except TemplateError:
+        rendered = _render(tokenizer, template, switch, content)
+    except UNRENDERED:
         return None
+    return None if _problem(rendered) else rendered
 
 
-def _render(tokenizer, template: str, switch: _Switch) -> str:
-    messages = [{"role": "user", "content": MESSAGE}]
+def _render(tokenizer, template: str, switch: _Switch, content: Content) -> str:
+    messages = [{"role": "user", "content": content}]
     if switch.system:
-        messages.insert(0, {"role": "system", "content": switch.system})
+        system = switch.system
+        if content != MESSAGE:
+            system = [{"type": "text", "text": system}]
+        messages.insert(0, {"role": "system", "content": system})
     return tokenizer.apply_chat_template(
         messages,
         chat_template=template,

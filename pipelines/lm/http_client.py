@@ -25,6 +25,7 @@ from pipelines.errors import LongtailError, Unreachable
 from pipelines.lm import cut_prompts
 from pipelines.lm.hidden_errors import unwrap
 from pipelines.lm.ledger import Ledger, Tokens
+from pipelines.lm.served_models import is_same_model
 from pipelines.lm.server_answers import (
     Choice,
     Refused,
@@ -39,6 +40,7 @@ from pipelines.work import http
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # attempts of one request; the pauses between them double, to four minutes in all
 PROBE_ATTEMPTS = 3  # attempts of a request that tries out the server
+MOST_CHECKS = 5  # times that a server is asked whether it cuts prompts
 TEMPLATE_TOKENS = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 # Status codes for a prompt that a filter, a firewall or a server's limit refuses.
@@ -68,6 +70,7 @@ class _Index(msgspec.Struct):
 
 class _Choices(msgspec.Struct):
     choices: list[msgspec.Raw] | None
+    model: Any = None  # that answered
 
 
 class _Used(msgspec.Struct):
@@ -97,7 +100,7 @@ class CompletionsClient(http.Client):
         self.url = address._replace(path=address.path.rstrip("/") + interface).geturl()
         self._is_azure = "api-version=" in address.query
         self._name = name
-        self._model = model
+        self.model = model
         self._settings = settings
         self._key = _header_value(key)
         if self._key:  # without it, requests looks for a user in ~/.netrc
@@ -106,7 +109,9 @@ class CompletionsClient(http.Client):
         self.usage = self._ledger.usage
         # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
         self.harmless: str | Sequence[int] = ""
-        self._may_cut = True  # whether it may be that the server cuts prompts
+        self.defaults: dict[str, Any] = {}  # fields of each request that say nothing else of them
+        self._counts = cut_prompts.Counts()
+        self._checks_left = MOST_CHECKS
         self._has_answered = False  # whether a prompt had an answer that was no probe
 
     def ask(
@@ -254,7 +259,7 @@ class CompletionsClient(http.Client):
     def _body(self, prompt: str | list, fields: dict) -> dict:
         """A request's JSON for a prompt, or for a list of prompts."""
         extra = self._settings.extra
-        body = {"model": self._model, "temperature": 0, **extra, **fields}
+        body = {"model": self.model, "temperature": 0, **extra, **self.defaults, **fields}
         left_out = [name for name, value in extra.items() if value is None]
         if "max_completion_tokens" in extra:
             left_out.append("max_tokens")
@@ -295,10 +300,16 @@ class CompletionsClient(http.Client):
                 f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each"
             )
 
+        # What is kept with an answer of what the server says of all choices together.
+        about: dict[str, Any] = {}
+        if decoded.model and not is_same_model(self.model, str(decoded.model)):
+            about["other_model"] = str(decoded.model)
         if self.chat and used.prompt:
-            usage = Usage(prompt_tokens=used.prompt, completion_tokens=used.completion)
-            choice = msgspec.json.decode(choices[0]) | {"usage": usage}
-            return [msgspec.json.encode(choice)]
+            about["usage"] = Usage(prompt_tokens=used.prompt, completion_tokens=used.completion)
+        if about:
+            choices = [msgspec.json.encode(msgspec.json.decode(raw) | about) for raw in choices]
+        if "usage" in about:
+            return choices
         by_index = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
         if set(by_index) != set(range(len(prompts))):
             raise Unable(
@@ -308,35 +319,43 @@ class CompletionsClient(http.Client):
         return [by_index[i] for i in range(len(prompts))]
 
     def _check_whole(self, prompts: list, answer: requests.Response, fields: dict) -> None:
-        """Raise LongtailError where the server counts so few tokens that it has cut the prompts.
+        """Raise LongtailError where the server's count of tokens shows that it cuts the prompts.
 
-        Where it counts fewer than they have words, it is asked again, once with the prompts and
-        once with half of each. A count of these prompts alone proves nothing: the server may leave
-        out what is in its cache, and a tokenizer may put several words into one token.
+        Where it may, it is asked again: for the prompts, for half of each, and for twice each. A
+        count of these prompts alone proves nothing: the server may leave out what is in its cache,
+        and a tokenizer may put several words into one token.
         """
-        words = cut_prompts.count_words(prompts)
-        tokens = cut_prompts.tokens_read(answer.content)
-        if not (self._may_cut and cut_prompts.are_too_few(tokens, words)):
+        words = cut_prompts.count_words(prompts) // len(prompts)
+        tokens = cut_prompts.tokens_read(answer.content) // len(prompts)
+        if not words or not self._checks_left or not self._counts.may_be_cut(tokens, words):
             return
-        tokens = self._tokens_of_new(prompts, fields)
-        if cut_prompts.are_too_few(tokens, words):
-            halves = [prompt[: len(prompt) // 2] for prompt in prompts]
-            tokens_of_half = self._tokens_of_new(halves, fields)
-            if cut_prompts.is_cut(tokens, tokens_of_half):
-                message = (
-                    f"{self.url}: {tokens} tokens in prompts of {words} words, and "
-                    f"{tokens_of_half} in half of them"
-                )
-                if tokens >= cut_prompts.SMALLEST_CONTEXT:
-                    raise LongtailError(f"{message}: the server cuts them; {cut_prompts.ADVICE}")
-                print(f"{message}: the server cuts them, or counts wrong", flush=True)
-        self._may_cut = False
+        self._checks_left -= 1
+        tokens_of_new = self._tokens_of_new(prompts, fields)
+        if tokens_of_new > tokens + cut_prompts.NEW_TOKENS:
+            return  # it had left out what is in its cache
+        halves = [prompt[: len(prompt) // 2] for prompt in prompts]
+        of_half = self._tokens_of_new(halves, fields)
+        twice = [f"{prompt} {prompt}" for prompt in prompts]
+        try:
+            of_twice = self._tokens_of_new(twice, fields)
+        except LongtailError:
+            of_twice = 2 * tokens_of_new  # a server that refuses what is too long cuts nothing
+        if not cut_prompts.is_cut(tokens_of_new, of_half, of_twice):
+            return
+        message = (
+            f"{self.url}: {tokens_of_new} tokens in prompts of {words} words, {of_half} in half of "
+            f"them, {of_twice} in twice of them"
+        )
+        if tokens >= cut_prompts.SMALLEST_CONTEXT:
+            raise LongtailError(f"{message}: the server cuts them; {cut_prompts.ADVICE}")
+        print(f"{message}: the server cuts them, or counts wrong", flush=True)
+        self._checks_left = 0
 
     def _tokens_of_new(self, prompts: list[str], fields: dict) -> int:
         """The tokens that the server counts in texts whose beginning is in no cache."""
         new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
         answer = self._answered(new_prompts, False, fields)
-        return cut_prompts.tokens_read(answer.content)
+        return cut_prompts.tokens_read(answer.content) // len(prompts)
 
     def _answered(
         self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,14 @@ import numpy as np
 from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.lm.http_client import CompletionsClient
-from pipelines.lm.language_model import Generation, Prompt, Scores, check_room, no_answer
+from pipelines.lm.language_model import (
+    ECHOED,
+    Generation,
+    Prompt,
+    Scores,
+    check_room,
+    no_answer,
+)
 from pipelines.lm.ragged import joined
 from pipelines.lm.server_answers import FLOOR, TOLERANCE, Choice, Unable, fault
 from pipelines.lm.server_mixture import Mixture, Shown, generate_under
@@ -27,6 +34,8 @@ from pipelines.params import params
 
 PROBE = "one two three"
 SHORTER_PROBE = "one two"
+ECHOED_PROBE = re.compile(rf"(<[^<>]+>\s*)*{PROBE}")  # perhaps after marks of a text's beginning
+TEXT_SHOWN = 80  # characters of an answer in a message
 CHAT_PROBE_TOKENS = 256  # tokens of a chat's answer to PROBE; reasoning shows in them
 PROBE_TOKENS = 8  # tokens of the answer to PROBE as a text
 RAW_LOG_PROBS = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
@@ -79,6 +88,7 @@ class HttpModel:
 
         # The fields of a request that ask for an answer's log-probabilities.
         self._log_prob_fields = {"logprobs": 1}
+        self._echoing = False  # whether answers begin with their prompt
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
         self._client.harmless = self._as_probe(PROBE)
         self._find_out()
@@ -203,13 +213,7 @@ class HttpModel:
         def read(i: int, choice: Choice) -> Generation:
             if choice.spoken()[0]:
                 reasoned.add(i)
-            text, mean_log_prob = choice.answer(stop, "vote" not in self._lacks)
-            prompt_tokens = int(lengths[i])
-            new_tokens = len(choice.logprobs.tokens)
-            if choice.usage:
-                prompt_tokens = choice.usage.prompt_tokens
-                new_tokens = choice.usage.completion_tokens
-            return Generation(text, mean_log_prob, prompt_tokens, new_tokens)
+            return self._generation(choice, prompts[i], int(lengths[i]), stop)
 
         ask = partial(self._client.ask, refused=no_answer)
         fields = {"max_tokens": max_tokens} | self._log_prob_fields
@@ -238,6 +242,35 @@ class HttpModel:
         with self._lock:
             self.usage["lm_reasoned"] += len(reasoned)
         return generations
+
+    def _generation(
+        self, choice: Choice, prompt: Prompt, prompt_tokens: int, stop: str
+    ) -> Generation:
+        """The answer to a prompt of so many tokens, 0 if the server alone knows them."""
+        answer = choice.answer(stop, "vote" not in self._lacks, prompt.document + prompt.context)
+        remarks = list(answer.remarks)
+        if self._echoing and ECHOED not in remarks:
+            raise Unable(
+                "begins its answers with their prompt, which can't be told from the answer in "
+                f"{choice.text[:TEXT_SHOWN]!r}; switch echo off there"
+            )
+        if choice.other_model:
+            remarks.append(f"are of {self._served(choice)}")
+        new_tokens = len(choice.logprobs.tokens)
+        if choice.usage:
+            prompt_tokens = choice.usage.prompt_tokens
+            new_tokens = choice.usage.completion_tokens
+        return Generation(
+            text=answer.text,
+            mean_log_prob=answer.mean_log_prob,
+            prompt_tokens=prompt_tokens,
+            new_tokens=new_tokens,
+            remarks=tuple(remarks),
+        )
+
+    def _served(self, choice: Choice) -> str:
+        """Which other model answered."""
+        return f"{choice.other_model}, where {self._client.model} was asked for"
 
     def _as_sent(
         self, prompts: Sequence[Prompt], max_tokens: int
@@ -334,19 +367,14 @@ class HttpModel:
         `logprobs`. Many servers accept that and leave log-probabilities out, or give wrong ones.
         """
         url = self._client.url
-        first = self._first_answer()
-        reasons, text = first.spoken()
-        wrong = ""
-        # Of an answer without a text, a server may show no log-probabilities although it can.
-        if text or not self._log_prob_fields or first.logprobs.tokens:
-            wrong = fault(first.logprobs.token_logprobs)
-        if reasons:
+        first = self._without_echo(self._first_answer())
+        if first.other_model:
+            print(f"{self.name}: answers are of {self._served(first)} ({url})", flush=True)
+        if first.spoken()[0]:
             print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
-            self._lacks["vote"] = (
-                f"{url}: shows no log-probabilities apart from those of its reasoning"
-            )
-        elif wrong:
-            self._lacks["vote"] = f"{url}: shows {wrong} of its answers; {RAW_LOG_PROBS}"
+        no_vote = self._why_no_vote(first)
+        if no_vote:
+            self._lacks["vote"] = f"{url}: {no_vote}"
 
         for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
             try:
@@ -361,6 +389,20 @@ class HttpModel:
             if needed in self._lacks:
                 self._lacks["mix"] = self._lacks[needed]
                 return
+
+    def _why_no_vote(self, first: Choice) -> str:
+        """Why log-probabilities of answers such as the `first` tell nothing, "" if they do."""
+        reasons, text = first.spoken()
+        if reasons:
+            return "shows no log-probabilities apart from those of its reasoning"
+        if self._echoing:
+            return "begins its answers with their prompt"
+        # Of an answer without a text, a server may show no log-probabilities although it can.
+        if text or not self._log_prob_fields or first.logprobs.tokens:
+            wrong = fault(first.logprobs.token_logprobs)
+            if wrong:
+                return f"shows {wrong} of its answers; {RAW_LOG_PROBS}"
+        return ""
 
     def _first_answer(self) -> Choice:
         """The answer to PROBE.
@@ -389,6 +431,31 @@ class HttpModel:
                 ) from None
         self._log_prob_fields = {}  # the server refuses to show log-probabilities
         return self._probe(prompts, read, max_tokens=max_tokens)
+
+    def _without_echo(self, first: Choice) -> Choice:
+        """The answer to PROBE without PROBE at its beginning, as a server's default for `echo` is.
+
+        Where `echo: false` does not help either, it is taken off each answer.
+        """
+        if not self._echoes(first):
+            return first
+        self._client.defaults = {"echo": False}
+        answer = first
+        with suppress(LongtailError):
+            answer = self._first_answer()
+        self._echoing = self._echoes(answer)
+        does = "which is taken off" if self._echoing else "without which it is asked (echo: false)"
+        if self._echoing:
+            self._client.defaults = {}
+        print(f"{self.name}: the server begins answers with their prompt, {does}", flush=True)
+        return answer
+
+    def _echoes(self, first: Choice) -> bool:
+        """Whether the answer to PROBE begins with it.
+
+        A model that says it again puts a space or a line break before it.
+        """
+        return not self._client.chat and ECHOED_PROBE.match(first.text) is not None
 
     def _try_scoring(self, first: Choice) -> None:
         """Score PROBE with the token that was generated after it, in the answer `first`.
@@ -441,6 +508,8 @@ class HttpModel:
         wanted = self._settings.logprobs
         if first.spoken()[0]:
             raise Unable(f"{self._client.url}: the first token is one of reasoning")
+        if self._echoing:
+            raise Unable(f"{self._client.url}: the first token is one of the prompt")
 
         def read(_: int, choice: Choice) -> None:
             likeliest = choice.likeliest()

@@ -15,6 +15,10 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 
+# Remarks on answers.
+ECHOED = "began with their prompt, which is taken off"
+LED = "began with a line that is no answer, such as a greeting, which is taken off"
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -40,6 +44,7 @@ class Generation:
     new_tokens: int = 0
     # why a server gave no answer, "" where there is one; the text is empty then
     unanswered: str = ""
+    remarks: tuple[str, ...] = ()  # what is odd about the answer, such as ECHOED
     # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
     decided: bool = True
 

@@ -19,6 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.decoding import GeneratedTexts, PromptWeights, Questions
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import (
+    LED,
     Generation,
     LocalAbilities,
     Prompt,
@@ -207,6 +208,7 @@ class LocalModel(LocalAbilities):
                     mean_log_prob=answer.mean_log_prob,
                     prompt_tokens=int(questions.lengths[question].sum()),
                     new_tokens=len(new_tokens) * n_prompts,
+                    remarks=(LED,) if answer.led else (),
                 )
         if n_silent:
             self._count_silent(n_silent, len(generations), max_tokens)

@@ -22,14 +22,16 @@ class Answer(NamedTuple):
     mean_log_prob: float  # of the answer's own tokens
     reasoned: bool = False  # whether reasoning came before it
     silent: bool = False  # whether the model said nothing but its reasoning
+    led: bool = False  # whether a line that is no answer came before it
 
 
 class _Start(NamedTuple):
-    """Where the answer begins after reasoning."""
+    """Where the answer begins after reasoning, and after lines that are no answer."""
 
     token: int  # the first token that has a part of the answer
-    skipped: int  # characters of this token that belong to the reasoning
+    skipped: int  # characters of this token that come before the answer
     reasoned: bool  # whether there is reasoning between its marks
+    led: bool
 
 
 class LocalAnswers:
@@ -45,15 +47,18 @@ class LocalAnswers:
     def is_complete(self, tokens: np.ndarray, stop: str) -> bool:
         """Whether the stop string ends the answer.
 
-        Within reasoning, it ends nothing.
+        Within reasoning, and after a line that is no answer, it ends nothing.
         """
         start = self._start(tokens)
         if start:
             text = self._after(start, tokens[start.token :])
-            return stop in text.lstrip()
-        if self._frame and self._frame.may_reason:
+        elif self._frame and self._frame.may_reason:
             return False
-        return stop in self._texts.decode(tokens).lstrip()
+        else:
+            text = self._texts.decode(tokens)
+        if self._frame and reasoning.LEAD.fullmatch(text.strip()):
+            return False
+        return stop in text.lstrip()
 
     def read(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> Answer:
         """The answer in generated tokens, up to the stop string.
@@ -70,25 +75,29 @@ class LocalAnswers:
 
         tokens_after = tokens[start.token :]
         text, mean_log_prob = answer_of(tokens_after, log_probs[start.token :], stop, decode)
-        return Answer(text, mean_log_prob, start.reasoned, silent=not text)
+        silent = not (text or start.led)
+        return Answer(text, mean_log_prob, start.reasoned, silent, start.led)
 
     def _start(self, tokens: np.ndarray) -> _Start | None:
-        """Where the answer begins; None where no reasoning is marked."""
+        """Where the answer begins; None where nothing comes before it."""
         if not self._frame:
             return None
         # Some tokenizers know the marks of reasoning as special tokens.
         text = self._frame.begun + self._texts.decode(tokens, special=True)
         span = reasoning.find(text)
-        if not span:
+        begins = span.answer if span else 0
+        lead = reasoning.after_leads(text[begins:])
+        if not (span or lead):
             return None
+        begins += lead
 
         def length(count: int) -> int:
             return len(self._frame.begun) + len(self._texts.decode(tokens[:count], special=True))
 
         counts = range(len(tokens) + 1)
-        token = bisect_right(counts, span.answer, key=length) - 1
-        thoughts = text[span.begins : span.ends]
-        return _Start(token, span.answer - length(token), reasoned=bool(thoughts.strip()))
+        token = bisect_right(counts, begins, key=length) - 1
+        thoughts = text[span.begins : span.ends] if span else ""
+        return _Start(token, begins - length(token), bool(thoughts.strip()), led=lead > 0)
 
     def _after(self, start: _Start, tokens: np.ndarray) -> str:
         """The text of an answer's tokens, without marks around it."""

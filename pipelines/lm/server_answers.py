@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from pipelines import reasoning
 from pipelines.errors import LongtailError
-from pipelines.lm.language_model import up_to
+from pipelines.lm.language_model import ECHOED, LED, up_to
 
 ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 # nats: how far two passes of a server may differ at one token, in whatever number format
 TOLERANCE = 0.5
 FLOOR = -9999.0  # what servers write for a log-probability that they do not know
+PROMPT_END = 100  # characters at a prompt's end by which it is found in an answer
+SHORT_PROMPT = 20  # characters; a model may write a shorter text by chance
 
 
 # How a choice ends of which a filter keeps the text back: OpenAI's and Azure's content_filter,
@@ -131,6 +133,14 @@ class Usage(msgspec.Struct):
     completion_tokens: Count = 0
 
 
+class Answer(NamedTuple):
+    """The answer in a choice's text."""
+
+    text: str
+    mean_log_prob: float
+    remarks: list[str]
+
+
 class Choice(msgspec.Struct):
     """A server's answer to one prompt: the generated text, and its tokens' log-probabilities.
 
@@ -146,6 +156,7 @@ class Choice(msgspec.Struct):
     native_finish_reason: Any = None  # OpenRouter: the reason in its provider's words
     stop_reason: Any = None  # Anthropic's name
     scored: bytes | None = None  # float32, all that is kept of a scored prompt
+    other_model: str = ""  # the model that answered, where another was asked for
 
     def __post_init__(self) -> None:
         if not self.refusal:
@@ -220,25 +231,37 @@ class Choice(msgspec.Struct):
             )
         return apart or bool(reasoned.strip()), text
 
-    def answer(self, stop: str, votes: bool = True) -> tuple[str, float]:
+    def answer(self, stop: str, votes: bool = True, prompt: str = "") -> Answer:
         """The text `up_to` the stop string, and the mean log-probability of its tokens.
 
-        These are the tokens that begin before the text's end. The mean is nan where the server
-        shows no log-probabilities of its own (no `votes`), and where the model reasoned. Raises
-        Unable where another token was likelier, and Silent as `spoken` does.
+        A text that begins with the `prompt` is its answer after that. A chat's answer is taken
+        after lines that are none. The tokens are those that begin within the text. The mean is nan
+        where the server shows no log-probabilities of its own (no `votes`), and where the model
+        reasoned. Raises Unable where another token was likelier, and Silent as `spoken` does.
         """
         reasoned, whole_text = self.spoken()
-        text = up_to(whole_text, stop)
+        remarks = []
+        begins = after_prompt(whole_text, prompt)
+        if begins:
+            remarks.append(ECHOED)
+        if self.message:
+            lead = reasoning.after_leads(whole_text[begins:])
+            if lead:
+                remarks.append(LED)
+            begins += lead
+
+        text = up_to(whole_text[begins:], stop)
         shown = self.logprobs
         if reasoned or not votes or not shown.tokens or not shown.token_logprobs:
-            return text, float("nan") if text else float("-inf")
+            mean_log_prob = float("nan") if text else float("-inf")
+            return Answer(text, mean_log_prob, remarks)
 
         if not all(map(is_known, shown.token_logprobs)):
             raise Unable(f"answers with {fault(shown.token_logprobs)}")
         log_probs = np.array(shown.token_logprobs, np.float64)
         self._check_greedy(log_probs)
         if not text:
-            return text, float("-inf")
+            return Answer(text, float("-inf"), remarks)
 
         # SGLang shows -1 as the offset of each token.
         if shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]:
@@ -246,8 +269,10 @@ class Choice(msgspec.Struct):
         else:
             lengths = [len(token) for token in shown.tokens]
             starts = np.cumsum(lengths) - lengths
-        in_text = starts - starts[0] < len(text)
-        return text, float(log_probs[in_text].mean())
+        offsets = starts - starts[0]
+        in_text = (offsets >= begins) & (offsets < begins + len(text))
+        mean_log_prob = float(log_probs[in_text].mean()) if in_text.any() else float("nan")
+        return Answer(text, mean_log_prob, remarks)
 
     def _check_greedy(self, log_probs: np.ndarray) -> None:
         """Raise Unable where a token was shown that is likelier than the answer's."""
@@ -266,6 +291,22 @@ class Choice(msgspec.Struct):
                 f"{differences[position]:.1f} nats; switch its penalties off, there or in "
                 "http.extra (as repeat_penalty: 1.0)"
             )
+
+
+def after_prompt(text: str, prompt: str) -> int:
+    """The character of a text at which its prompt ends, 0 where it does not begin with that.
+
+    Servers may cut the prompt's beginning off, or put more of a chat template before it.
+    """
+    prompt = prompt.strip()
+    end_of_prompt = prompt[-PROMPT_END:]
+    place = text.find(end_of_prompt)
+    if not prompt or place < 0:
+        return 0
+    end = place + len(end_of_prompt)
+    beginning = text[:end].strip()
+    follows_more = len(prompt) >= SHORT_PROMPT and prompt in beginning and bool(text[end:].strip())
+    return end if beginning in prompt or follows_more else 0
 
 
 def fault(values: Sequence[float | None]) -> str:

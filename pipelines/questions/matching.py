@@ -1,11 +1,9 @@
 """Whether an answer is right: PopQA's substring match, its variant by whole words, the letter of an
-option, and what other systems report, SQuAD's exact match and token F1; and whether it names
-nothing at all (PopQA, 3.2).
+option, and what other systems report, SQuAD's exact match and token F1.
 """
 
 import re
 import string
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -69,7 +67,7 @@ def squad_form(text: str, language: Language = ENGLISH) -> str:
         plain = lower.translate(_ASCII_PUNCTUATION)
     else:
         cut = _articles(articles, elided=True).sub(" ", lower)
-        plain = "".join(c for c in cut if unicodedata.category(c)[0] not in "PS")
+        plain = words.without_punctuation(cut)
     return " ".join(_articles(articles).sub(" ", plain).split())
 
 
@@ -145,19 +143,6 @@ def _tokens(text: str, language: Language) -> list[str]:
     if language.match.punctuation == "unicode":
         normal = words.ALONE.sub(r" \g<0> ", normal)
     return normal.split()
-
-
-def abstains(text: str, language: Language = ENGLISH) -> bool:
-    """Whether an answer says that it names nothing: it has a refusal of the language's file as
-    whole words ("I don't know"), or is one of the words that say so alone ("unknown").
-    """
-    if squad_form(text, language) in language.match.non_answers:
-        return True
-    folded = words.fold(text, language.match)
-    for refusal in language.match.refusals:
-        if refusal in folded and any(True for _ in words.standing(folded, refusal)):
-            return True
-    return False
 
 
 def namesake(title: str, subject: str, subject_title: str) -> bool:

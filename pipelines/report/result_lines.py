@@ -28,12 +28,12 @@ def result_lines(outs: Collection[Path], settings: Settings) -> list[str]:
             if "adaptive" in shares[0]:
                 method = f" with passages by {label(shares[-1]['method'])}"
             head = f"{label(shares[0]['of'])}, answered by {shares[0]['lm']}{method}: % right"
-            left_out = [row["why"] for row in tables.rows("left_out")]
             lines = list(_lines(head, shares, "accuracy"))
+            lines += [f"  {row['why']}" for row in tables.rows("left_out")]
             if "verdict" in shares[0]:
                 remark = after_holm(tables, shares[-1])
                 lines.append(f"  advice: {shares[-1]['verdict']}{remark}")
-            return [*lines, *left_out]
+            return lines
 
         bits = main_bits(tables)
         if bits:

@@ -70,11 +70,12 @@ MODELS = Table(
 LEFT_OUT = Table(
     "analyses/left_out.parquet",
     """\
-Questions that do not count because they have no answer, and imports that no stage uses because
-their rows do not fit the question set or the model's answers without retrieval.""",
+What to know before the accuracies are believed: questions that do not count because they have no
+answer, imports that no stage uses because their rows do not fit the question set or the model's
+answers without retrieval, and what is odd about a model's answers.""",
     [
         Column("dataset", pa.string(), "a question set in `parts.answered`"),
-        Column("why", pa.string(), "a sentence that names the file"),
+        Column("why", pa.string(), "a sentence that names the file or the model"),
     ],
 )
 

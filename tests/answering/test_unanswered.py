@@ -3,6 +3,7 @@ another try in the next run.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -98,6 +99,42 @@ def test_the_stage_names_them_and_asks_again(stage, capsys):
     assert unanswered.count_unanswered(FOLDER) == 0
     assert pq.read_table(FOLDER / "closed_book.parquet")["correct"].null_count == 0
     assert not stage("tiny", ways, {"tiny": None}).asked
+
+
+class Remarking(EchoingLM):
+    """Says of each answer to a prompt with a passage that another model gave it."""
+
+    def generate(self, prompts, max_tokens, stop="\n"):
+        remarks = ("are of other-1b, where echo was asked for",)
+        answers = super().generate(prompts, max_tokens, stop)
+        return [replace(answer, remarks=remarks) for answer in answers]
+
+
+def test_remarks_on_answers_are_kept_with_them(questions):
+    table = ask(questions, lm=Remarking())
+    remarks = {"are of other-1b, where echo was asked for": 30}
+    assert unanswered.read_remarks(table.schema) == remarks
+    assert "remarks" not in table.column_names
+    assert unanswered.read_remarks(ask(questions, lm=EchoingLM(), key="plain").schema) == {}
+
+
+def test_what_is_odd_about_answers_is_a_sentence_for_all_methods():
+    questions = Path("popqa.parquet")
+    texts = ["assistant"] * 11 + ["the capital"] * 9
+    write_questions(questions, [f"q{i:03}" for i in range(20)], [10] * 20)
+    files = {}
+    for method in ("closed_book", "dense"):
+        files[method] = FOLDER / f"{method}.parquet"
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        write_answers(files[method], [False] * 20, prediction=texts)
+    table = pq.read_table(files["dense"])
+    metadata = {unanswered.REMARKS_KEY: json.dumps({"are of other-1b": 7})}
+    pq.write_table(table.replace_schema_metadata(metadata), files["dense"])
+    assert answer_files.odd_sentences(questions, files) == [
+        "Answers of tiny to popqa are one and the same text, 'assistant' (closed_book 11 of 20, "
+        "dense 11 of 20).",
+        "Answers of tiny to popqa are of other-1b (dense 7 of 20).",
+    ]
 
 
 @pytest.fixture

@@ -46,9 +46,11 @@ def write_data(data: Path) -> None:
     }.items():
         for shift, method in enumerate(methods):
             right = (number + shift) % 3 == 0
-            answer_tables.write_answers(
-                own / lm / f"{method}.parquet", right[:FIRST] if lm == "big" else right
-            )
+            columns = {}
+            if lm == "big":
+                right = right[:FIRST]
+                columns["prediction"] = np.where(right, "p", "Sure! Here is the answer:").tolist()
+            answer_tables.write_answers(own / lm / f"{method}.parquet", right, **columns)
     answer_tables.write_answers(
         own / "tiny/dense.parquet", number < N // 2, doc_has_answer=number < 2 * N // 3
     )
@@ -116,8 +118,12 @@ def test_every_model_and_method_has_its_rows(made):
         ("big", False),
         ("davinci", True),
     ]
-    (out,) = read_analyses(made[0], "left_out")
+    out, odd = read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
+    assert odd["why"] == (
+        "Answers of big to popqa end in a colon, so what follows it is missing (closed_book 260 of "
+        "390)."
+    )
 
 
 def test_models_are_compared_on_what_both_answered(made):

@@ -208,7 +208,7 @@ def test_log_probs_in_the_chat_form_are_the_same(opened, server):
 def test_tokens_after_an_answer_do_not_count(places):
     """SGLang says -1 for each."""
     shown = LogProbs([" a", " b", "\n", " c"], [-1.0, -2.0, -5.0, -7.0], places)
-    assert Choice(" a b\n c", logprobs=shown).answer("\n") == (" a b", -1.5)
+    assert Choice(" a b\n c", logprobs=shown).answer("\n") == (" a b", -1.5, [])
 
 
 def test_a_second_of_tasks_that_overlap_counts_for_one_of_them(opened):

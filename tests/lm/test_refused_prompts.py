@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import tiny_models
+from completions_server import Failing
 from http_faults import Fault
 from local_models import open_model
 
@@ -201,7 +202,9 @@ LONG = Prompt(" ".join(["word"] * 520))
 def test_a_server_that_cuts_prompts_is_refused(opened, server):
     lm = opened(None, chat=True, max_tokens=1000)
     server.blocked = {"word word": usage(300)}
-    with pytest.raises(LongtailError, match=r"300 tokens .* 520 words, and 300 .*OLLAMA_CONTEXT"):
+    with pytest.raises(
+        LongtailError, match=r"300 tokens .* 520 words, 300 in half .*OLLAMA_CONTEXT"
+    ):
         lm.generate([LONG], 5)
 
 
@@ -238,9 +241,10 @@ def test_a_server_that_counts_new_tokens_alone_goes_on(opened, server, capsys):
 
 
 def test_a_tokenizer_may_put_words_together(opened, server, capsys):
-    """Half of a prompt then has half of its tokens."""
+    """Half of a prompt then has half of its tokens, and twice of it has more."""
     lm = opened(None, chat=True, max_tokens=1000)
-    server.blocked = {"word word": usage(170), LONG.context: usage(330)}
+    twice = f"{LONG.context} {LONG.context}"
+    server.blocked = {"word word": usage(170), LONG.context: usage(330), twice: usage(640)}
     assert lm.generate([LONG], 5)[0].text == "Paris"
     assert "cuts" not in capsys.readouterr().out
 
@@ -251,3 +255,48 @@ def test_a_count_that_no_context_has_is_said_once(opened, server, capsys):
     prompts = [LONG, Prompt(f"a {LONG.context}")]
     assert [made.text for made in lm.generate(prompts, 5)] == ["Paris", "Paris"]
     assert capsys.readouterr().out.count("cuts them, or counts wrong") == 1
+
+
+class Cutting:
+    """Has a chat's server count the tokens of a message, 1.3 a word, at most as many as `context`."""
+
+    def __init__(self, server, context: int, *, refuses: bool = False) -> None:
+        self.context = context
+        self.refuses = refuses
+        self._server = server
+        self._converse = server.converse
+
+    def __call__(self, body: dict) -> dict:
+        words = body["messages"][0]["content"].split()
+        tokens = int(1.3 * len(words))
+        if tokens > self.context and self.refuses:
+            raise Failing("maximum context length")
+        short = body | {"messages": [{"role": "user", "content": "Where?"}]}
+        answer = self._converse(short)
+        answer["usage"]["prompt_tokens"] = min(tokens, self.context)
+        return answer
+
+
+def long_prompts(*sizes: int) -> list[Prompt]:
+    return [Prompt(" ".join([f"word{size}"] * size)) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("context", "sizes"),
+    [(2048, (1630, 1903)), (2048, (1630,)), (512, (450,)), (2033, (1700, 1850)), (300, (260, 400))],
+)
+def test_prompts_that_are_cut_little_are_noticed(opened, server, monkeypatch, context, sizes):
+    monkeypatch.setattr(server, "converse", Cutting(server, context))
+    lm = opened(None, chat=True, max_tokens=4000, concurrency=1)
+    with pytest.raises(LongtailError, match=rf"{context} in twice of them: the server cuts them"):
+        lm.generate(long_prompts(*sizes), 5)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_prompts_that_fit_are_not_taken_for_cut(opened, server, monkeypatch, capsys, refuses):
+    """Also where one has the size of a context, and where two of one size differ in words."""
+    monkeypatch.setattr(server, "converse", Cutting(server, 2200, refuses=refuses))
+    lm = opened(None, chat=True, max_tokens=4000, concurrency=1)
+    prompts = long_prompts(100, 300, 301, 1576, 1577, 400)
+    assert not any(made.unanswered for made in lm.generate(prompts, 5))
+    assert "cuts" not in capsys.readouterr().out

@@ -7,6 +7,7 @@ import pytest
 from report_tables import tables_of
 from small_results import PARTS, SETTINGS, settings
 
+from pipelines.evaluation.tables import write_analyses
 from pipelines.pages.values import Percent, show
 from pipelines.report.result_lines import result_lines
 from pipelines.report.result_section import main_shares
@@ -26,6 +27,14 @@ def test_the_accuracies_are_those_with_which_the_report_begins(data):
     retrieved = 100 * rows[-1]["retrieved"].value
     assert lines[-1].endswith(f"; {retrieved:.0f} % of the questions retrieve")
     assert advice == f"  advice: {rows[0]['verdict']}"
+
+
+def test_what_is_odd_about_answers_stands_before_the_advice(data):
+    why = "Answers of tiny to popqa are empty (closed_book 11 of 20)."
+    write_analyses(data / "analyses", "left_out", [{"dataset": "popqa", "why": why}])
+    *_, odd, advice = result_lines(EVERYTHING, SETTINGS)
+    assert odd == f"  {why}"
+    assert advice.startswith("  advice: ")
 
 
 def test_without_questions_they_are_bits_per_byte(data):
