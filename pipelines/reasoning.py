@@ -47,7 +47,8 @@ LEAD = re.compile(
     r"|.*[:\uff1a][\s*_`]*",
     re.IGNORECASE,
 )
-LINE_BEFORE_OTHERS = re.compile(r"\s*(\S.*)\n(?=\s*\S)")
+LONGEST_LEAD = 200  # characters
+LINE_BEFORE_OTHERS = re.compile(rf"\s*(\S.{{0,{LONGEST_LEAD}}})\n(?=\s*\S)")
 CUT_OFF = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
 ANY_MARK = re.compile("|".join(chain.from_iterable(MARKS)))
 
@@ -71,6 +72,11 @@ def split(text: str) -> tuple[str, str]:
     return text[span.begins : span.ends], answer
 
 
+def is_lead(line: str) -> bool:
+    """Whether a line is no answer (LEAD)."""
+    return len(line) <= LONGEST_LEAD and LEAD.fullmatch(line) is not None
+
+
 def after_leads(text: str) -> int:
     """The character at which the answer begins, after lines that are none (LEAD).
 
@@ -78,7 +84,7 @@ def after_leads(text: str) -> int:
     """
     start = 0
     line = LINE_BEFORE_OTHERS.match(text)
-    while line and LEAD.fullmatch(line[1]):
+    while line and is_lead(line[1]):
         start = line.end()
         line = LINE_BEFORE_OTHERS.match(text, start)
     return start

@@ -102,7 +102,7 @@ def import_answers(
     with atomic(out) as temporary:
         parquet.write_parquet(table.sort_by("question_id"), temporary)
 
-    lines = list(judged.lines)
+    lines = [*judged.lines, *judged.odd]
     if judged.match.missing:
         lines.append(f"questions of the set without an answer: {len(judged.match.missing):,}")
     lines.append(

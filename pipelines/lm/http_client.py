@@ -337,7 +337,7 @@ class CompletionsClient(http.Client):
         of_half = self._tokens_of_new(halves, fields)
         twice = [f"{prompt} {prompt}" for prompt in prompts]
         try:
-            of_twice = self._tokens_of_new(twice, fields)
+            of_twice = self._tokens_of_new(twice, fields, probe=True)
         except LongtailError:
             of_twice = 2 * tokens_of_new  # a server that refuses what is too long cuts nothing
         if not cut_prompts.is_cut(tokens_of_new, of_half, of_twice):
@@ -351,10 +351,10 @@ class CompletionsClient(http.Client):
         print(f"{message}: the server cuts them, or counts wrong", flush=True)
         self._checks_left = 0
 
-    def _tokens_of_new(self, prompts: list[str], fields: dict) -> int:
+    def _tokens_of_new(self, prompts: list[str], fields: dict, *, probe: bool = False) -> int:
         """The tokens that the server counts in texts whose beginning is in no cache."""
         new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
-        answer = self._answered(new_prompts, False, fields)
+        answer = self._answered(new_prompts, probe, fields)
         return cut_prompts.tokens_read(answer.content) // len(prompts)
 
     def _answered(

@@ -56,7 +56,7 @@ class LocalAnswers:
             return False
         else:
             text = self._texts.decode(tokens)
-        if self._frame and reasoning.LEAD.fullmatch(text.strip()):
+        if self._frame and reasoning.is_lead(text.strip()):
             return False
         return stop in text.lstrip()
 
