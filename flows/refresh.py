@@ -99,7 +99,7 @@ def refresh(
     """Reproduce what changed.
 
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
-    A `profile` is composed into params.yaml first; without one params.yaml is taken as it is.
+    A `profile` is composed into params.yaml first, unless that is of this profile.
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
     complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
@@ -116,7 +116,7 @@ def refresh(
         with redaction.in_errors(), workspace.alone(waiting=log.info):
             if handover.commit:
                 _check_commits(handover)  # now, and not only after hours
-            if profile:
+            if profile and params_file.read_values().get("profile") != profile:
                 profiles.write_profile(profile, months.PARAMS)
             if month:
                 month = _begin(month, make_up, late_after, part, handover)
