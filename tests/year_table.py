@@ -40,13 +40,12 @@ makes PopQA alone.
 |---|---|
 {rows}
 
-[The table](tables/year.csv) has each run: what landed, how many texts were embedded, what it said, and a hash of all outputs. The year was
-played twice, and all outputs of all months had the same bytes. A fresh clone brought months back from the remote, before and after
-old months were removed.
+[The table](tables/year.csv) has each run: what landed, how many texts were embedded, what it said, and a hash of all outputs. A fresh
+clone brings months back from the remote, before and after old months are removed.
 
 ```sh
-python tests/year_table.py FOLDER     # plays two years, and writes this page; needs the right to mount a file system
-pytest tests/flows/test_year.py       # plays one, and looks at everything that landed
+pytest tests/flows/test_year.py       # plays the year, and looks at everything that landed; needs the right to mount a file system
+python tests/year_table.py FOLDER     # plays it twice, fails where an output has other bytes, and writes this page
 ```
 """
 COMMIT = re.compile(r"\bcommit [0-9a-f]{7}\b")
