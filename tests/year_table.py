@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import webhook  # noqa: E402 - these are found by the line above
 import wikimedia_server  # noqa: E402
 from quick_project import git  # noqa: E402
-from year import ASKED_FOR, IN_WORDS, Year, month_tag  # noqa: E402
+from year import IN_WORDS, Year, month_tag  # noqa: E402
 
 TABLE = ROOT / "docs/measured/tables/year.csv"
 PAGE = ROOT / "docs/measured/year.md"
@@ -31,21 +31,21 @@ PAGE_TEXT = """\
 # A year by simulation
 
 [A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. It started {runs} runs, of
-which {alerts} sent an alert that arrived. People did two things: they accepted a loss that was right, and they started {asked_for} of the runs.
-Each month has a few entities more than the one before, some changed articles, and other page views. A run makes PopQA, an index and answers,
-with two small models that have random weights. It embeds what is new; the other vectors are kept from an earlier run. The other profile
-makes PopQA alone.
+which {alerts} sent an alert. A person did one thing: accept a loss that was right. Each month has a few entities more than the one before,
+some changed articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It
+embeds what is new; the other vectors are kept from an earlier run.
 
 | what happened | the run ended as |
 |---|---|
 {rows}
 
-[The table](tables/year.csv) has each run: what landed, how many texts were embedded, what it said, and a hash of all outputs. A fresh
-clone brings months back from the remote, before and after old months are removed.
+[The table](tables/year.csv) has each run: what landed, how many texts were embedded, what it said, and a hash of all outputs. The year was
+played twice, and all outputs of all months had the same bytes. A fresh clone brought months back from the remote, before and after
+old months were removed.
 
 ```sh
-pytest tests/flows/test_year.py       # plays the year, and looks at everything that landed; needs the right to mount a file system
-python tests/year_table.py FOLDER     # plays it twice, fails where an output has other bytes, and writes this page
+python tests/year_table.py FOLDER     # plays two years, and writes this page; needs the right to mount a file system
+pytest tests/flows/test_year.py       # plays one, and looks at everything that landed
 ```
 """
 COMMIT = re.compile(r"\bcommit [0-9a-f]{7}\b")
@@ -57,7 +57,6 @@ UNWRITTEN = re.compile(r"(?<=fetch: ).*(?=: no space left)")  # several files ar
 class Row:
     """A run of the year."""
 
-    profile: str
     month: str
     happened: str
     state: str
@@ -82,7 +81,6 @@ def rows(year: Year) -> list[Row]:
             measured[column] = "" if value is None else f"{value:.0f}"
         tag = month_tag(attempt.profile, month)
         row = Row(
-            profile=attempt.profile,
             month=month,
             happened=IN_WORDS[attempt.happens],
             state=state,
@@ -182,14 +180,9 @@ def page(table: list[Row]) -> str:
     ends = {row.happened: row.state for row in table}
     lines = [f"| {happened} | {state} |" for happened, state in ends.items()]
     months = {row.month for row in table}
-    n_asked_for = sum(row.happened in map(IN_WORDS.get, ASKED_FOR) for row in table)
     n_alerts = sum(row.alerts for row in table)
     return PAGE_TEXT.format(
-        rows="\n".join(lines),
-        months=len(months),
-        runs=len(table),
-        alerts=n_alerts,
-        asked_for=n_asked_for,
+        rows="\n".join(lines), months=len(months), runs=len(table), alerts=n_alerts
     )
 
 
