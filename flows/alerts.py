@@ -34,10 +34,10 @@ def set_up(to: str) -> None:
 
     A test alert is sent first. Raises LongtailError if it is not accepted; nothing is changed then.
     """
-    redaction.remember(to, urlsplit(to).path)
     automation = _read_automation()
     block: Webhook | NotificationBlock
     if "://" in to:
+        redaction.remember(to, urlsplit(to).path)
         block = _webhook(to)
         asyncio.run(_send_test(block))
         block.save(NAME, overwrite=True)

@@ -63,7 +63,7 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail
     assert [(row["id"], row["retrieve"]) for row in rows] == [("1", "True"), ("2", "False")]
     assert "is it the same?" not in said
     (folder / "others.csv").write_text(f"popularity\n{cut}\n", encoding="utf-8")
-    lacks = "warning: others.csv has no column with the relation (relation, prop, category, type), so all questions"
+    lacks = "warning: others.csv has no column with the relation (relation, prop, prop_id, category, type), so all questions"
     assert lacks in longtail("decide", "thresholds/rule.json", "others.csv")[1]
     (folder / "many.json").write_text(
         json.dumps({"rules": {"popqa": {"tiny": {"bm25": rule}}}}), encoding="utf-8"

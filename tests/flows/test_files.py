@@ -179,7 +179,7 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
     for line in (
         f"300 answers, {100 * made.closed.mean():.1f} % right",
         "no column with the subject (s_uri, subj, subject): each question counts as a subject of its own",
-        "no column with the group (relation, prop, category, type): all questions are one group",
+        "no column with the group (relation, prop, prop_id, category, type): all questions are one group",
         "100 of 300 questions have nothing in `popularity`: thresholds do not count them",
         "200 questions of known popularity that all 2 files answer are used",
     ):
@@ -219,7 +219,8 @@ def test_answers_that_no_system_says_are_told(folder, made, longtail):
     found += "language, or the predictions of another question set"
     code, _, error = longtail("thresholds", "closed.csv", "rag.csv", "-q", "popQA.tsv")
     assert code == 1
-    assert re.fullmatch(f"error: {found}\n", error)
+    assert error.startswith(f"error: {found}")
+    assert "rag: odd: 300 of 300 answers are refusals" in error
     assert re.search(
         f"^{found}$",
         longtail("compare", "closed.csv", "rag.csv", "-q", "popQA.tsv")[1],
