@@ -54,12 +54,12 @@ def read_changes(release: Path) -> dict[str, float]:
     if not file.is_file():
         return {}
     questions = parquet.read_parquet(file, ["relation", "change"])
+    counted = questions.group_by(["relation", "change"]).aggregate([([], "count_all")])
     changes = {}
-    for count in (
-        questions.group_by(["relation", "change"]).aggregate([([], "count_all")]).to_pylist()
-    ):
-        if count["change"] != "kept":
-            changes[f"popqa.{count['relation']}.{count['change']}"] = float(count["count_all"])
+    for row in counted.to_pylist():
+        if row["change"] != "kept":
+            name = f"popqa.{row['relation']}.{row['change']}"
+            changes[name] = float(row["count_all"])
     return changes
 
 
