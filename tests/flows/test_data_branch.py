@@ -174,6 +174,8 @@ def test_a_releases_tag_says_what_changed_and_never_moves(run):
     tag = data_branch.release_tag("sample", "1.0.0")
     assert tag == "release/sample/1.0.0"
     data_branch.tag_release(Path.cwd(), tag, first, changes)
+    here("tag", "keep", first)
+    assert data_branch.tags_of(Path.cwd(), tag) == ["keep", tag], "all tags of its commit"
     lock("two")
     second = commit()
     data_branch.tag_release(Path.cwd(), tag, second, Path("params.yaml"))
