@@ -58,7 +58,7 @@ def case(name: str) -> Path:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_file_is_judged_right_in_any_layout(name):
-    *_, lines = judge_file(case(name), read_question_table(case(BASE)))
+    lines = judge_file(case(name), read_question_table(case(BASE))).lines
     assert lines[-1] == RIGHT[name]
 
 
@@ -91,7 +91,7 @@ def test_the_signal_may_be_a_field_of_an_object():
 def test_half_of_a_character_is_replaced_and_counted(tmp_path):
     folder = case("second/15b-half-emoji-predictions")
     questions = read_question_table(folder / "popQA.tsv")
-    *_, lines = judge_file(folder / "rag.jsonl", questions)
+    lines = judge_file(folder / "rag.jsonl", questions).lines
     assert lines[-1] == WITH_PASSAGES
     assert any("1 of 160 rows have characters that can't be read" in line for line in lines)
 
