@@ -8,6 +8,7 @@ the sample profile.
 import ast
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,13 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Every parameter
 
 `params.yaml` is composed from `conf/config.yaml` and a profile (`longtail run --profile NAME`), and checked key by
-key. The values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they
-differ.
-This page is made from `pipelines/params/params.py` (`python tests/params_reference.py`): what is said of a key
-stands there, above it.
+key. The values here are the sample's; [conf/profile](../conf/profile) has those of the papers.
+This page is made from `pipelines/params` (`python tests/params_reference.py`).
 
 """
-PROFILES = ("sample", "paper-popqa", "paper-replug")
+PROFILE = "sample"
 PLAIN = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}
 
 
@@ -34,31 +33,26 @@ def page() -> str:
     files = (ROOT / "pipelines/params").glob("params*.py")
     said = {key: text for file in files for key, text in _comments(file).items()}
     schema = Params.model_json_schema()
-    values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in PROFILES]
+    values = yaml.safe_load(profiles.compose(PROFILE, ROOT))
     parts, plain = [], []
     for name, field in schema["properties"].items():
-        if found := _section(
-            name, field, schema["$defs"], said, [value.get(name) for value in values]
-        ):
+        if found := _section(name, field, schema["$defs"], said, values.get(name)):
             parts.append(found)
         else:
             plain.append(_row("Params", name, field, said, values))
     return HEAD + _table(plain) + "\n\n" + "\n\n".join(parts) + "\n"
 
 
-def _section(path: str, field: dict, classes: dict, said: dict, values: list) -> str:
+def _section(path: str, field: dict, classes: dict, said: dict, values: Any) -> str:
     """The heading and table of the section at `path`, then those of the sections within it; ""
     where it is none.
 
-    `values` are the section's in each profile.
+    `values` are the section's in the profile.
     """
     mapped = [*field.get("patternProperties", {}).values(), field.get("additionalProperties")][0]
     if isinstance(mapped, dict) and "$ref" in mapped:  # a mapping: shown for its first entry
         path, field = f"{path}.<name>", mapped
-        values = [
-            next(iter(value.values()), None) if isinstance(value, dict) else None
-            for value in values
-        ]
+        values = next(iter(values.values()), None) if isinstance(values, dict) else None
     refs = [
         one["$ref"]
         for one in (field, *field.get("anyOf", ()), field.get("items", {}))
@@ -67,11 +61,11 @@ def _section(path: str, field: dict, classes: dict, said: dict, values: list) ->
     if not refs:
         return ""
     if "items" in field:
-        path, values = f"{path}[]", [value[0] if value else None for value in values]
+        path, values = f"{path}[]", values[0] if values else None
     kind = refs[0].rpartition("/")[2]
     rows, within = [], []
     for key, inner in classes[kind]["properties"].items():
-        below = [value.get(key) if isinstance(value, dict) else None for value in values]
+        below = values.get(key) if isinstance(values, dict) else None
         if found := _section(f"{path}.{key}", inner, classes, said, below):
             within.append(found)
         else:
@@ -82,19 +76,9 @@ def _section(path: str, field: dict, classes: dict, said: dict, values: list) ->
     )
 
 
-def _row(kind: str, key: str, field: dict, said: dict, values: list) -> list[str]:
-    shown = [
-        _value(value[key]) if isinstance(value, dict) and key in value else "" for value in values
-    ]
-    differ = {
-        name: text for name, text in zip(PROFILES, shown, strict=True) if text and text != shown[0]
-    }
-    if len(differ) == 2 and len(set(differ.values())) == 1:
-        differ = {"both": differ.popitem()[1]}
-    text = "; ".join(
-        [shown[0] or "none" * bool(differ), *(f"{name} {text}" for name, text in differ.items())]
-    )
-    return [f"`{key}`", _type(field), text, said.get((kind, key), "")]
+def _row(kind: str, key: str, field: dict, said: dict, values: Any) -> list[str]:
+    shown = _value(values[key]) if isinstance(values, dict) and key in values else ""
+    return [f"`{key}`", _type(field), shown, said.get((kind, key), "")]
 
 
 def _type(field: dict) -> str:

@@ -145,9 +145,9 @@ def plan(
 ) -> None:
     """Estimate a run's hours, disk space and cost on servers.
 
-    The disk space is that of sources and embeddings. The hours are those of this machine, or of
-    an H200 where a run is for a GPU and this machine has none. With --profile it plans for a
-    profile, and params.yaml stays as it is.
+    The disk space is that of sources and embeddings. The hours are those of this machine's CPU, or
+    of an H200 where a run is for a GPU. With --profile it plans for a profile, and params.yaml
+    stays as it is.
     """
     import yaml
 

@@ -211,9 +211,7 @@ class Windows(Section):
     context_tokens: PositiveInt
     # tokens that a window predicts; documents are retrieved anew for each window
     stride_tokens: PositiveInt
-    # predict a document's first context_tokens as well, without retrieval; window: a whole window
-    # without retrieval, and a longer context for a last window that predicts less, as REPLUG's
-    # authors do
+    # whether a document's first tokens are predicted, and how (docs/language-modelling.md)
     first: bool | Literal["window"]
 
 

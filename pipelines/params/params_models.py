@@ -57,8 +57,7 @@ class LM(Section):
     revision: str | None
     # the server; null: local weights
     http: LMServer | None
-    # number format of the weights; bf16: fp16 on GPUs without it; auto: bf16 if the device has it
-    # and log-probs are within 0.05 nats a token of those in fp32, else fp32
+    # number format of the weights (docs/language-models.md)
     dtype: Literal["auto", "fp32", "bf16", "int8"]
     # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit on a GPU
     batch_tokens: PositiveInt | None
@@ -97,8 +96,7 @@ class Retriever(Section):
     text_query_tokens: PositiveInt | None = None
     # corpus -> file or folder of its published vectors, which are read in place of embedding it
     vectors: dict[str, str] = Field(default_factory=dict)
-    # whether a corpus's vectors are kept, so that the next month embeds new texts only; in the last
-    # digit, they may differ from those of a run from scratch
+    # whether the next run embeds new texts only (docs/retrievers.md)
     keep_vectors: bool = False
 
 
@@ -141,9 +139,8 @@ class LSR(Section):
     q_entropy: Annotated[float, Field(gt=0, lt=1)] | None
     # KL(Q || P_R) or KL(P_R || Q)
     kl: Literal["q_p", "p_q"]
-    # likelihood of a continuation; answer_right: 1 where the answer that the language model
-    # generates is right, else 0, for models that give no log-probabilities and questions alone; Q
-    # is its softmax over the documents
+    # likelihood of a continuation, whose softmax over the documents is Q; answer_right: 1 where the
+    # generated answer is right, else 0 (docs/tune-retriever.md)
     likelihood: Literal["mean_logprob", "sum_logprob", "prob", "answer_right"]
     # Adam's learning rate after warm-up
     learning_rate: PositiveFloat
@@ -229,8 +226,8 @@ class Answer(Section):
     # how the language model reads a retrieved passage's {title} and {text}; as in
     # retriever.document
     passage: Template
-    # kinds of ways, as dense, and ways as given_contriever, whose passages' texts end at their last
-    # ". ", so that they have whole sentences alone, as PopQA's authors clip Contriever's
+    # kinds of ways, as dense, and ways, as given_contriever, whose passages end at their last ". ",
+    # as PopQA's authors clip Contriever's
     clipped: list[str] = Field(default_factory=list)
     # in ways with a passage, each demonstration has one of its own
     shot_passages: bool = True

@@ -134,9 +134,8 @@ NATURAL_QUESTIONS = Table(
     "questions/nq/nq.parquet",
     """\
 Questions that are not made of triples. Of Natural Questions and TriviaQA, `s_pop` is of the least
-viewed of the entities that a question names. Names are labels, aliases, page titles and titles of
-redirects. C4 tells names from everyday words; without C4, each word that is also a name counts,
-such as "was", a novel. A run without triples links no question.""",
+viewed of the entities that [a question names](linking.md#how-a-question-is-linked). A run without
+triples links no question.""",
     [
         Column(
             "question_id",
