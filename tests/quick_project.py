@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from profile_values import values_of
 from waiting import PATIENCE, until
 
 from pipelines import QUIET
@@ -149,12 +150,11 @@ def reproduce(folder: Path, **options) -> None:
 
 def make(folder: Path, root: Path) -> Path:
     """Make a folder the quick project, in a git repository, with nothing run yet."""
-    from flows import profiles
 
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
     shutil.copy(root / "conf/alerts.yaml", folder / "conf")
-    params = yaml.safe_load(profiles.compose("sample", root))
+    params = values_of("sample")
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     (folder / "dvc.yaml").write_text(STAGES.replace("PYTHON", sys.executable))
     (folder / "work.py").write_text(WORK)

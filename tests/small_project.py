@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
-import yaml
 from once import once
+from profile_values import values_of
 
-from flows import profiles
 from pipelines import methods
 from pipelines.methods import Method
 from pipelines.params import params_file
@@ -51,9 +50,9 @@ SMALL = {
 
 
 @pytest.fixture(scope="session")
-def settings(root):
+def settings():
     """The committed params, made small."""
-    values = yaml.safe_load(profiles.compose("sample", root))
+    values = values_of("sample")
     for section, changes in SMALL.items():
         values[section] |= changes
     values["lm"][values["lms"][0]]["batch_tokens"] = 2000

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from profile_values import values_of
 
-from flows import profiles
 from pipelines.adaptive import subjects
 from pipelines.answering import answer, passages
 from pipelines.knowledge.entities import build_entities
@@ -50,13 +49,13 @@ class Knowing:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
+def built(tmp_path_factory) -> dict[str, SimpleNamespace]:
     """Language -> its params and its questions, made by the stages' functions from one
     generated world.
     """
     folder, values = (
         tmp_path_factory.mktemp("world"),
-        yaml.safe_load(profiles.compose("sample", root)),
+        values_of("sample"),
     )
     sizes = WorldSizes(entities=60, lm_documents=200, lm_shards=1, pile_documents=1, questions=12)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}

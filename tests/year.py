@@ -26,6 +26,7 @@ import tiny_models
 import waiting
 import yaml
 from finished_run import copy_tracked
+from profile_values import values_of
 from quick_project import Project, git
 from scheduled import Schedules
 from webhook import Hook
@@ -176,7 +177,7 @@ class Year:
         self.months = snapshots.months_until(last, 1 + tries[-1].month)
         self.dumps = Dumps(server)
 
-        values = yaml.safe_load(profiles.compose("smoke", root))
+        values = values_of("smoke")
         entities = FIRST_ENTITIES + ENTITIES_PER_MONTH * len(self.months)
         sizes = WorldSizes(
             entities=entities, lm_documents=600, lm_shards=2, pile_documents=4, questions=40

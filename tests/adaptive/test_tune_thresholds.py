@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from adaptive_pairs import CHOSEN, made_pairs, resampled, write_answers, write_questions
+from profile_values import values_of
 from scipy import stats
 
-from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
@@ -109,7 +109,7 @@ def test_resamples_are_of_subjects():
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, root):
+def world(tmp_path_factory):
     """PopQA with popularity and EntityQuestions without, answered by a language model, and imports
     to PopQA.
 
@@ -133,7 +133,7 @@ def world(tmp_path_factory, root):
     for name in ("opt-13b/closed_book", "opt-13b/bm25", "alone/bm25"):
         write_answers(imported / f"{name}.parquet", IDS, rng.random(120) < 0.5)
     write_answers(imported / "opt-13b/web-search.parquet", [*IDS[1:], "elsewhere"], EVEN)
-    values = yaml.safe_load(compose("sample", root))
+    values = values_of("sample")
     pairs = [{"above": "genread", "below": "dense"}]
     values["report"]["bootstrap"] = 20
     values["thresholds"] |= {"splits": 10, "pairs": pairs}

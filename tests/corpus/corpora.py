@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
-import yaml
 import zstandard
+from profile_values import values_of
 
-from flows import profiles
 from pipelines.corpus.chunk import build
 from pipelines.params import params
 
@@ -34,7 +33,7 @@ def chosen(
     workers: int = 1, share: float = 0.5, first: bool = True, queries: dict | None = None, **corpus
 ):
     """The stage's params: `corpus` is of its section corpus, the same for all."""
-    values = yaml.safe_load(profiles.compose("sample", ROOT))
+    values = values_of("sample")
     shares = {"validation_share": 0.2, "test_share": 0.3}
     lengths = {
         "context_tokens": 16,

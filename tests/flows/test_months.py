@@ -8,9 +8,10 @@ import pytest
 import yaml
 from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
+from profile_values import values_of
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import months, profiles, refresh
+from flows import months, refresh
 from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
@@ -20,14 +21,14 @@ PAGES = "pages-articles.xml.bz2"
 
 
 @pytest.fixture
-def dumps(root, wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
+def dumps(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
     """It is 8 October 2026; params.yaml is of July, and nothing is on the server yet but folders of
     July.
     """
     monkeypatch.setattr(snapshots, "today", lambda: date(2026, 10, 8))
     played = Dumps(wikimedia)
     add(played, "2026-07")
-    values = yaml.safe_load(profiles.compose("smoke", root)) | {"contact": "someone@example.org"}
+    values = values_of("smoke") | {"contact": "someone@example.org"}
     values["fetch"] |= {"source": "wikimedia", "files": played.addresses("2026-07")}
     values["popularity"]["month"] = "2026-07"
     Path("params.yaml").write_text(yaml.safe_dump(values))

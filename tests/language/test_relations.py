@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import Stemmer
 import yaml
+from profile_values import values_of
 
-from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
@@ -132,8 +132,8 @@ def test_a_faulty_file_is_named(tmp_path, monkeypatch, change, problem):
         language.read_language("xx")
 
 
-def test_an_unknown_language_is_a_param_error(root):
-    values = yaml.safe_load(profiles.compose("sample", root))
+def test_an_unknown_language_is_a_param_error():
+    values = values_of("sample")
     with pytest.raises(LongtailError, match=r"language.* de, en, es, fr, ja, ru, zh"):
         params_file.parse(values | {"language": "xx"})
     with pytest.raises(LongtailError, match=r"no such file as xx\.yaml, expected one of de, en"):

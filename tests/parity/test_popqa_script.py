@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
+from profile_values import values_of
 
-from flows import profiles
 from pipelines.answering import answer, passages
 from pipelines.lm import language_model
 from pipelines.lm.language_model import Generation
@@ -48,8 +48,8 @@ class Asked:
 
 
 @pytest.fixture
-def chosen(root):
-    return params_file.parse(yaml.safe_load(profiles.compose("paper-popqa", root)))
+def chosen():
+    return params_file.parse(values_of("paper-popqa"))
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 import tiny_models
 import torch
 import yaml
+from profile_values import values_of
 from transformers import BertConfig, BertModel
 
-from flows import profiles
 from pipelines import catalogue
 from pipelines.answering import answer, passages, prompts
 from pipelines.corpus import source_batches
@@ -65,8 +65,8 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def chosen(root):
-    return params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root)))
+def chosen():
+    return params_file.parse(values_of("paper-replug"))
 
 
 def open_question(question: str) -> str:

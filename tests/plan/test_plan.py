@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 import tiny_models
 import torch
-import yaml
+from profile_values import values_of
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from flows import profiles
@@ -36,15 +36,9 @@ def known_machine(monkeypatch, workplace):
 
 
 @pytest.fixture
-def composed(root):
-    """A function that gives a profile's values."""
-    return lambda profile: yaml.safe_load(profiles.compose(profile, root))
-
-
-@pytest.fixture
-def params(composed):
+def params():
     """A function that gives a profile's params."""
-    return lambda profile: params_file.parse(composed(profile))
+    return lambda profile: params_file.parse(values_of(profile))
 
 
 def lines_of(params: Params) -> list[str]:
@@ -127,8 +121,8 @@ def test_the_disk_has_all_copies(params, tmp_path):
     assert unknown in plan_lines.plan_lines(sample)
 
 
-def test_what_nothing_at_hand_tells_is_unknown(composed):
-    values = composed("paper-popqa")
+def test_what_nothing_at_hand_tells_is_unknown():
+    values = values_of("paper-popqa")
     del values["plan"]
     planned = plan.plan_run(params_file.parse(values))
     assert all(row.hours is None for row in planned.work)
@@ -139,7 +133,7 @@ def test_what_nothing_at_hand_tells_is_unknown(composed):
 
 
 @pytest.fixture
-def at_hand(composed, tmp_path, monkeypatch) -> dict:
+def at_hand(tmp_path, monkeypatch) -> dict:
     """A language model in a folder, an encoder's config.json in the Hub's cache, and a thousand
     documents.
     """
@@ -150,7 +144,7 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
     snapshot.mkdir(parents=True)
     shutil.copy(encoder / "config.json", snapshot)
 
-    values = composed("paper-popqa")
+    values = values_of("paper-popqa")
     (retriever,) = values["retrievers"]
     path = str(tiny_models.language_model(tmp_path / "here"))
     values["lm"]["here"] = values["lm"][values["lms"][0]] | {"path": path}
@@ -215,8 +209,8 @@ def test_a_gpu_reads_at_the_measured_rates(params):
     assert share(1e8, "answers") < 0.02, "a small model's kernels are as many as a large one's"
 
 
-def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
-    values = composed("paper-replug")
+def test_a_server_has_a_price_and_the_speed_of_its_limit():
+    values = values_of("paper-replug")
     server = {
         "url": "http://127.0.0.1:9/v1",
         "max_tokens": 2048,
@@ -265,9 +259,9 @@ def test_questions_with_options_are_longer(params):
     assert token_counts.count_answers(replug, replug.lm["gpt2"]) == mmlu + open_questions
 
 
-def test_lsr_reads_as_many_documents_as_in_the_paper(composed):
+def test_lsr_reads_as_many_documents_as_in_the_paper():
     """REPLUG, section 5.2; the other numbers are in tests/test_profiles.py."""
-    paper = composed("paper-replug")
+    paper = values_of("paper-replug")
     lsr = paper["lsr"]
     of_the_paper = {
         "steps": 25_000,
@@ -292,11 +286,11 @@ def test_lsr_reads_as_many_documents_as_in_the_paper(composed):
     assert read == (9 * 500 * 20 + validated) * 384, "once in a round"
 
 
-def test_shipped_sizes_are_those_of_the_architectures(composed):
+def test_shipped_sizes_are_those_of_the_architectures():
     """transformers' defaults are GPT-2, OPT-125M and BERT base."""
     known = {}
     for name in ("laptop", "paper-popqa", "paper-replug"):
-        for path, size in composed(name)["plan"]["models"].items():
+        for path, size in values_of(name)["plan"]["models"].items():
             assert known.setdefault(path, size) == size, "profiles agree"
     for path, kind in (
         ("gpt2", "gpt2"),

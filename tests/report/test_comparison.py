@@ -8,8 +8,8 @@ import pytest
 import reproduction_reference
 import yaml
 from dvc.repo import Repo
+from profile_values import values_of
 
-from flows import profiles
 from flows.commands import looking
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
@@ -59,9 +59,9 @@ def test_a_model_is_known_by_the_last_part_of_its_path():
     assert plain("davinci-002") != plain("text-davinci-002"), "OpenAI's later model is another"
 
 
-def composed(root, **changes) -> dict:
+def composed(**changes) -> dict:
     """The sample's params with two local models."""
-    values = yaml.safe_load(profiles.compose("sample", root))
+    values = values_of("sample")
     values["lms"] = ["tiny", "big"]
     local = values["lm"]["tiny"]
     values["lm"] = {
@@ -75,11 +75,11 @@ def composed(root, **changes) -> dict:
 
 
 @pytest.fixture
-def run(written, root):
+def run(written):
     """A function that opens the run with changed params."""
 
     def opened(**changes) -> Run:
-        values = composed(root, **changes)
+        values = composed(**changes)
         settings = Settings(**{name: values[name] for name in Settings.model_fields})
         return Run(Tables(written[0], settings), params_file.parse(values))
 
@@ -172,13 +172,13 @@ def longtail(written, tmp_path, monkeypatch, call, root):
     (tmp_path / "dvc.yaml").write_text(
         "stages:\n  analyse:\n    cmd: 'true'\n    params: [answer.n_shots]\n"
     )
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root)))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed()))
     monkeypatch.chdir(tmp_path)
     with Repo.init(no_scm=True) as repo:
         repo.reproduce()
 
     def reproduce(*words, **changes) -> tuple[int, str, str]:
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root, **changes)))
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(**changes)))
         return call("reproduce", *words)
 
     return reproduce

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml
+from profile_values import values_of
 
 from flows import profiles
 from pipelines.adaptive.searches import SEARCHES
@@ -158,8 +158,8 @@ def test_table_2_is_compared_with_the_mean_over_questions():
             assert comparison.verdict(gain, Interval(*[ours] * 3)) == expected, (name, ours)
 
 
-def test_the_first_llama_counts_in_table_3_alone(root):
-    lm = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root))).lm["llama-2-13b"]
+def test_the_first_llama_counts_in_table_3_alone():
+    lm = params_file.parse(values_of("paper-replug")).lm["llama-2-13b"]
     for figure in PAPERS.figures:
         if "Llama 2" not in figure.row:
             continue
@@ -173,12 +173,10 @@ def test_the_first_llama_counts_in_table_3_alone(root):
             assert (comparison.plain(path) in names) is counts, (figure.place, path)
 
 
-def test_each_number_within_reach_is_asked_for(root):
+def test_each_number_within_reach_is_asked_for():
     """In its language model, its set-up and its table, as far as the profile's params tell."""
     assert Counter(PAPERS.reach(figure) for figure in PAPERS.figures) == REACH
-    chosen = {
-        name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES
-    }
+    chosen = {name: params_file.parse(values_of(name)) for name in PROFILES}
     for figure in PAPERS.figures:
         if PAPERS.reach(figure) != "yes":
             continue
@@ -197,7 +195,7 @@ def test_each_number_within_reach_is_asked_for(root):
 def test_set_ups_name_params_that_there_are(root):
     assert {name for figure in PAPERS.figures for name in figure.setup} == set(PAPERS.setups)
     assert {figure.profile for figure in PAPERS.figures} == PROFILES <= set(profiles.names(root))
-    params = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root)))
+    params = params_file.parse(values_of("paper-replug"))
     names = {name for setup in PAPERS.setups.values() for name in setup}
     assert len(names) > 20
     unset = [name for name in names if comparison.setting(params, name) is None]

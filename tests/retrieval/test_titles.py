@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import vectors
-import yaml
+from profile_values import values_of
 from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
-from flows import profiles
 from pipelines.answering import passages
 from pipelines.corpus import chunk
 from pipelines.params import params_file
@@ -30,9 +29,9 @@ DOCUMENTS = 1000  # of the real pages
 
 
 @pytest.fixture(scope="module")
-def settings(root):
+def settings():
     """The sample's params, whose templates are the defaults."""
-    values = yaml.safe_load(profiles.compose("sample", root))
+    values = values_of("sample")
     values["compute"] |= {"threads": 1, "workers": 1}
     return params_file.parse(values)
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from fetching import DUMPS, RAW, manifest, run, saved, settings
 from http_faults import Fault
+from profile_values import values_of
 from wikimedia_server import Wikidata, Wikimedia
 
-from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.sources import c4_sample, query_service, snapshots
@@ -276,7 +275,7 @@ def test_a_cut_connection_goes_on_where_it_stopped(
 
 def test_a_shard_of_c4_comes_from_where_the_hub_keeps_it(wikimedia, root) -> None:
     """The profile's address is answered by a redirect to a host that `fetch.redirects` names."""
-    profile = yaml.safe_load(profiles.compose("paper-popqa", root))
+    profile = values_of("paper-popqa")
     assert "cas-bridge.xethub.hf.co" in profile["fetch"]["redirects"]
     address, _ = profile["fetch"]["files"]["c4"]
     assert re.search("/resolve/[0-9a-f]{40}/en/", address), "at a commit"

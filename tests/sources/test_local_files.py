@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.repo import Repo
+from profile_values import values_of
 
-from flows import graph, profiles
+from flows import graph
 from pipelines.params import params_file
 from pipelines.sources import local_files
 from pipelines.sources.local_files import Settings
@@ -23,7 +24,7 @@ RETRIEVERS = Path("data/local/retriever/files.json")
 
 
 @pytest.fixture
-def folder(tmp_path, root, monkeypatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """A project whose params.yaml names files and a model in the folder `mine` beside it."""
     mine = tmp_path / "mine"
     (mine / "articles").mkdir(parents=True)
@@ -34,7 +35,7 @@ def folder(tmp_path, root, monkeypatch) -> Path:
     (mine / "model/weights").write_text("weights\n")
     (mine / "wikipedia.index").write_text("vectors\n")
 
-    values = yaml.safe_load(profiles.compose("sample", root))
+    values = values_of("sample")
     files = {"popqa": ["popQA.tsv"], "wikipedia": ["articles/*"]}
     values["fetch"] |= {"source": "files", "root": str(mine), "files": files}
     values["lm"]["tiny"]["path"] = str(mine / "model")

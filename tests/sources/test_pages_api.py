@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from fetching import PAGES, QUESTIONS, RAW, ask_about, asking, manifest, pages, run
+from profile_values import values_of
 from wikimedia_server import Wikimedia, Wikipedia
 
-from flows.profiles import compose
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.questions.published import COLUMNS, read_published
@@ -145,10 +144,8 @@ def test_what_has_no_page_is_named(wikimedia: Wikimedia) -> None:
         run(asking(wikimedia))
 
 
-def test_the_laptop_profile_fetches_by_address_and_from_the_api(
-    wikimedia: Wikimedia, root: Path
-) -> None:
-    profile = params_file.parse(yaml.safe_load(compose("laptop", root)))
+def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikimedia) -> None:
+    profile = params_file.parse(values_of("laptop"))
     subjects = [f"Page {n} (film)" for n in range(5)]
     ask_about(subjects)
     addresses = [address for entries in profile.fetch.files.values() for address in entries]
