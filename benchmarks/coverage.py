@@ -219,7 +219,7 @@ def others(world: World, n: int, seed: int) -> Intervals:
     decided = deciders.judge_deciders(
         tuned, SETTINGS.search, np.arange(n), closed_book, [system], seed, RESAMPLES
     )
-    for row in decided.rows:
+    for row in decided:
         for name, figure in row.items():
             if isinstance(figure, Interval) and figure.low < figure.high:
                 yield f"{name}, {row['system']}", figure

@@ -229,16 +229,16 @@ def batch(made: Made, right: np.ndarray) -> str:
 
 
 LAYOUTS = {  # file -> what writes it, and the words that the command must say
-    "authors.csv": (authors, "CSV"),
-    "samples.jsonl": (harness, "lm-evaluation-harness' samples"),
-    "intermediate_data.json": (flashrag, "FlashRAG's intermediate data"),
-    "self_rag.json": (self_rag, "Self-RAG's results"),
-    "search_r1.jsonl": (search_r1, "JSON lines"),
-    "validation.jsonl": (verl, "Search-R1's results"),
-    "kilt.jsonl": (kilt, "KILT's output"),
-    "chat.jsonl": (chat, "messages of a chat"),
-    "result.json": (instruct_rag, "InstructRAG's results"),
-    "batch.jsonl": (batch, "output of a batch of OpenAI's API or vLLM's"),
+    "authors.csv": (authors, "CSV, 300 rows; prediction in `pred`"),
+    "samples.jsonl": (harness, "prediction in `filtered_resps`"),
+    "intermediate_data.json": (flashrag, "prediction in `output.pred`"),
+    "self_rag.json": (self_rag, "JSON object of columns, 300 rows; prediction in `preds`"),
+    "search_r1.jsonl": (search_r1, "prediction in `final_answer`"),
+    "validation.jsonl": (verl, "validation.jsonl: JSON lines, 300 rows; prediction in `output`"),
+    "kilt.jsonl": (kilt, "prediction in `output.0.answer`"),
+    "chat.jsonl": (chat, "prediction in `generated_text`"),
+    "result.json": (instruct_rag, "prediction in `rationale`"),
+    "batch.jsonl": (batch, "prediction in `response.body.choices`"),
 }
 
 

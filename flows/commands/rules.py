@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -148,9 +149,10 @@ def decide(
     sample = named_subset(subset)
     question_set = read_questions(questions, columns, needed=("signal",))
     notes = []
+    places = range(len(question_set.ids))
     if sample:
         is_inside, line = in_subset(question_set, subset, sample)
-        question_set = question_set.where(is_inside)
+        places = is_inside.nonzero()[0].tolist()
         notes.append(line)
     has_questions = "question" in question_set.columns
     head = ["id", "relation", question_set.columns["signal"], "retrieve", "answer", "why"]
@@ -158,22 +160,21 @@ def decide(
         head.insert(1, "question")
     rows = []
     n_retrieve = 0
-    for place, id_ in enumerate(question_set.ids):
+    for place in places:
         relation = str(question_set.groups[place])
         popularity = float(question_set.signal[place])
         decision = learnt_rule.decide(relation, popularity)
         answer = learnt_rule.below if decision.retrieve else learnt_rule.above
-        name_of_relation = question_set.names[relation]
-        row = [id_, name_of_relation, popularity, decision.retrieve, answer, decision.why]
+        row = [question_set.ids[place], question_set.names[relation], popularity]
         if has_questions:
             row.insert(1, question_set.asked.questions[place])
-        rows.append(row)
+        rows.append([*row, decision.retrieve, answer, decision.why])
         n_retrieve += decision.retrieve
 
     path = terminal.CALLED_FROM / out
     table = section.Table("decisions", "", head, rows)
     write_files(path.parent, {path.name: table_texts.to_csv(table)})
-    for line in (*notes, *_warnings(learnt_rule, question_set)):
+    for line in (*notes, *_warnings(learnt_rule, question_set, places)):
         terminal.show(line)
 
     percent = 100 * n_retrieve / len(rows)
@@ -181,8 +182,8 @@ def decide(
     terminal.show(f"a row for each question: {path}")
 
 
-def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
-    """Warnings where a rule is applied to questions that it was not learnt from."""
+def _warnings(rule: Rule, questions: Questions, places: Sequence[int]) -> Iterator[str]:
+    """Warnings where a rule is applied to questions, at `places`, that it was not learnt from."""
     from pipelines.adaptive.rule import NEVER, VIEWS
     from pipelines.foreign.question_tables import ROLES
 
@@ -194,12 +195,12 @@ def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
             f"warning: the rule's thresholds are {rule.signal}, the questions have "
             f"{questions.signal_name}; is it the same?"
         )
-    if questions.unknown:
+    n_unknown = sum(math.isnan(questions.signal[place]) for place in places)
+    if n_unknown:
         does = "are answered without retrieval" if rule.policy == NEVER else "retrieve"
-        n_unknown = f"{questions.unknown:,} of {len(questions.ids):,} questions"
-        yield f"{n_unknown} have no {signal}, and {does}"
+        yield f"{n_unknown:,} of {len(places):,} questions have no {signal}, and {does}"
 
-    groups = questions.groups.tolist()
+    groups = [questions.groups[place] for place in places]
     if "group" not in questions.columns and not rule.thresholds.keys() >= set(groups):
         columns = ", ".join(ROLES["group"])
         yield (

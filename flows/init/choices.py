@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import psutil
 
+from flows.init import dumps
 from flows.init.model_folders import Encoder, LanguageModel
 from pipelines import catalogue
 from pipelines.language import language
-from pipelines.sources import pageviews, wikipedia
+from pipelines.sources import wikipedia
 
 GIB = 1 << 30
 ANSWER_TOKENS = 15  # at most
@@ -82,12 +83,40 @@ class Choices:
     language: str  # of the Wikipedia and the questions made of it; "" if it is English
     month: str  # of page views; "" if no name tells it
     workers: int  # processes at once
-    threads: int  # of each process
-    memory_gb: float
-    positions: int  # tokens that the shortest language model reads at once
-    most_shots: int
-    n_shots: int
-    max_questions: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of each process."""
+        return max(1, self.machine.cores // self.workers)
+
+    @property
+    def memory_gb(self) -> float:
+        return max(1.0, float(self.machine.memory // GIB // 4))
+
+    @property
+    def positions(self) -> int:
+        """The tokens that the shortest language model reads at once."""
+        return min((lm.positions for lm in self.lms), default=0)
+
+    @property
+    def most_shots(self) -> int:
+        return PAPER_SHOTS if self.machine.gpu else CPU_SHOTS
+
+    @property
+    def n_shots(self) -> int:
+        """The demonstrations, each with a passage, that fit beside a question with a passage."""
+        remaining = self.positions - ANSWER_TOKENS - PASSAGE_TOKENS - QUESTION_TOKENS
+        fitting = remaining // (PASSAGE_TOKENS + QUESTION_TOKENS)
+        return max(0, min(fitting, self.most_shots))
+
+    @property
+    def max_questions(self) -> int:
+        """The questions, in hundreds, that these models answer in some two hours; all on a GPU."""
+        if self.machine.gpu:
+            return MOST_QUESTIONS
+        parameters = max(1, sum(lm.parameters for lm in self.lms))
+        in_time = int(PACE * self.machine.cores / parameters) // 100 * 100
+        return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, in_time))
 
     @property
     def tuned(self) -> bool:
@@ -157,21 +186,12 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         retrievers = [retriever]
     month = ""
     if parts.knowledge:
-        month = _month(files["pageviews"])
+        month = next(iter(dumps.files_by_month(files["pageviews"])), "")
 
-    code = ""
     are_made = set(parts.question_sets) <= {"popqa"} and "popqa" not in files  # others are English
+    run_language = ""
     if "wikipedia" in data_sets and are_made:
-        code = wikipedia.language_of(files["wikipedia"][0])
-    workers = _count_workers(machine, lms if uses_lms else [])
-    memory_gb = float(machine.memory // GIB // 4)
-    positions = min((lm.positions for lm in lms), default=0)
-    most_shots = CPU_SHOTS
-    max_questions = _questions_in_time(machine, lms)
-    if machine.gpu:
-        most_shots = PAPER_SHOTS
-        max_questions = MOST_QUESTIONS
-    n_shots = min(_fitting_shots(positions), most_shots)
+        run_language = _language(files["wikipedia"][0])
     return Choices(
         machine=machine,
         data_sets=data_sets,
@@ -182,15 +202,9 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         retrievers=retrievers,
         encoder=encoder,
         lms=lms,
-        language=code if code in language.codes() and code != "en" else "",
+        language=run_language,
         month=month,
-        workers=workers,
-        threads=max(1, machine.cores // workers),
-        memory_gb=max(1.0, memory_gb),
-        positions=positions,
-        most_shots=most_shots,
-        n_shots=max(0, n_shots),
-        max_questions=max_questions,
+        workers=_count_workers(machine, lms if uses_lms else []),
     )
 
 
@@ -286,14 +300,10 @@ def _used_data_sets(files: dict[str, list[Path]], parts: Parts, given: bool) -> 
     return [key for key in files if key.partition("/")[0] in names]
 
 
-def _month(files: list[Path]) -> str:
-    """The month of files of page views, by their names; "" if they don't tell it."""
-    for file in files:
-        match = pageviews.FILE.match(file.name)
-        if match:
-            digits = match["month"]
-            return f"{digits[:4]}-{digits[4:]}"
-    return ""
+def _language(dump: Path) -> str:
+    """The language of a dump of Wikipedia, by its name; "" for English and for unknown ones."""
+    code = wikipedia.language_of(dump)
+    return code if code in language.codes() and code != "en" else ""
 
 
 def _count_workers(machine: Machine, lms: list[LanguageModel]) -> int:
@@ -301,16 +311,3 @@ def _count_workers(machine: Machine, lms: list[LanguageModel]) -> int:
     largest = max((4 * lm.parameters for lm in lms), default=0)  # bytes in fp32
     fitting = int(MODEL_MEMORY * machine.memory // (largest + GIB))
     return max(1, min(machine.cores, fitting))
-
-
-def _fitting_shots(positions: int) -> int:
-    """The demonstrations, each with a passage, that fit beside a question with a passage."""
-    remaining = positions - ANSWER_TOKENS - PASSAGE_TOKENS - QUESTION_TOKENS
-    return remaining // (PASSAGE_TOKENS + QUESTION_TOKENS)
-
-
-def _questions_in_time(machine: Machine, lms: list[LanguageModel]) -> int:
-    """The questions, in hundreds, that these models answer in some two hours."""
-    parameters = max(1, sum(lm.parameters for lm in lms))
-    in_time = int(PACE * machine.cores / parameters) // 100 * 100
-    return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, in_time))

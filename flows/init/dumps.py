@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.init.left_out import LeftOut, instead
+from flows.init.left_out import LeftOut, beside_least, instead
 from pipelines.sources import pageviews
 from pipelines.sources.corpus_layouts import DUMP, require_layout
 from pipelines.sources.mediawiki_tables import PAGE_FILE
@@ -30,23 +30,18 @@ WITHOUT_TABLE = {
 PART_OF_DUMP = re.compile(r"pages-[a-z-]+\d+\.xml|p\d+p\d+")
 
 
-def one_wiki(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def one_wiki(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """A run has one language, and page ids of one wiki."""
-    if data_set not in ("wikipedia", "redirects"):
-        return []
-    wikis = {wiki_of(file) for file in files} - {""}
-    if len(wikis) < 2:
-        return []
-    wiki = ENGLISH_WIKI if ENGLISH_WIKI in wikis else min(wikis)
-    used = [file for file in files if wiki_of(file) == wiki]
-    unnamed = [file for file in files if wiki_of(file) == ""]
-    return instead(files, [*used, *unnamed], "a run reads one wiki")
+
+    def key(file: Path) -> tuple[bool, str] | None:
+        wiki = wiki_of(file)
+        return (wiki != ENGLISH_WIKI, wiki) if wiki else None
+
+    return beside_least(files, key, "a run reads one wiki")
 
 
 def newest_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     """Dumps that are older than another of the same, or whose names do not tell their day."""
-    if data_set not in ("wikidata", "redirects", "wikipedia"):
-        return []
     one_series = data_set == "wikidata" or (
         data_set == "wikipedia" and require_layout(files[0]) == DUMP
     )
@@ -109,12 +104,11 @@ def _day(file: Path) -> str:
     return LATEST if "latest" in file.name else ""
 
 
-def whole_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def whole_dump(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """Parts of a dump beside the whole, its multistream form, and pages that are no articles."""
-    if data_set != "wikipedia" or require_layout(files[0]) != DUMP:
+    if require_layout(files[0]) != DUMP:
         return []
-    form = min(map(_form, files))
-    return instead(files, [file for file in files if _form(file) == form], "it has the same pages")
+    return beside_least(files, _form, "it has the same pages")
 
 
 def _form(dump: Path) -> tuple[bool, bool, bool]:
@@ -124,11 +118,9 @@ def _form(dump: Path) -> tuple[bool, bool, bool]:
     return has_other_pages, is_part, "multistream" in dump.name
 
 
-def newest_whole_month(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def newest_whole_month(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """Page views of other months than the newest that lacks no days, and of days beside a month."""
-    if data_set != "pageviews":
-        return []
-    by_month = _by_month(files)
+    by_month = files_by_month(files)
     if not by_month:
         return []
     choices = {
@@ -155,13 +147,13 @@ def newest_whole_month(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
 def notes_on_months(files: Sequence[Path]) -> list[str]:
     """What the page views that a run uses lack, in words."""
     notes = []
-    for month, of_month in _by_month(files).items():
+    for month, of_month in files_by_month(files).items():
         chosen = choose_pageviews(of_month, month, "all-agents")
         notes += [*chosen.notes, *chosen.missing]
     return notes
 
 
-def _by_month(files: Sequence[Path]) -> dict[str, list[Path]]:
+def files_by_month(files: Sequence[Path]) -> dict[str, list[Path]]:
     """Month, YYYY-MM -> its files, by their names."""
     by_month: dict[str, list[Path]] = defaultdict(list)
     for file in files:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from filecmp import cmp
 from functools import cache
 from pathlib import Path
 
 from flows.init.dumps import newest_dump, newest_whole_month, one_wiki, whole_dump
-from flows.init.left_out import LeftOut, instead
+from flows.init.left_out import LeftOut, beside_least, instead
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.questions.matching import LETTERS
@@ -52,8 +52,9 @@ def choose_files(data_set: str, files: Sequence[Path]) -> tuple[list[Path], list
     """
     chosen = list(files)
     left_out: dict[Path, LeftOut] = {}
-    for rule in RULES:
-        if len(chosen) > 1:
+    name = data_set.partition("/")[0]
+    for rule, data_sets in RULES.items():
+        if len(chosen) > 1 and name in data_sets:
             for other in rule(data_set, chosen):
                 left_out[other.file] = other
             chosen = [file for file in chosen if file not in left_out]
@@ -116,19 +117,15 @@ def _why_copy(file: Path, used: Path) -> str:
     return "one file of this name is read"
 
 
-def one_table_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def one_table_of_popqa(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """The published file is used, or else the shards of one table."""
-    if data_set != "popqa":
-        return []
     first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
     shards = [file for file in files if table_of(file) == table_of(first)]
     return instead(files, [first, *shards], "one table of PopQA is read")
 
 
-def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def one_layout(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """Of Wikipedia, files of one layout are used: passages before dumps, then other articles."""
-    if data_set != "wikipedia":
-        return []
     layouts = {file: require_layout(file) for file in files}
 
     def preference(file: Path) -> tuple[bool, bool, Path]:
@@ -139,38 +136,31 @@ def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     return instead(files, [best, *used], "files of one layout are read")
 
 
-def one_layout_of_mmlu(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def one_layout_of_mmlu(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """Of the benchmark's own tables and the Hub's files, those with more questions are used."""
-    questions_by_suffix: dict[bool, set[str]] = {True: set(), False: set()}
-    if not data_set.startswith("mmlu"):
-        return []
+    questions: dict[bool, set[str]] = {True: set(), False: set()}  # of the tables, of the others
     for file in files:
-        questions_by_suffix[file.suffix == ".csv"] |= questions_of(file)
-    has_tables = len(questions_by_suffix[True]) >= len(questions_by_suffix[False])
-    used = [file for file in files if (file.suffix == ".csv") == has_tables]
-    return instead(files, used, "files of one layout are read, those with more questions")
+        questions[file.suffix == ".csv"] |= questions_of(file)
+
+    def key(file: Path) -> tuple[int, bool]:
+        is_table = file.suffix == ".csv"
+        return -len(questions[is_table]), not is_table
+
+    return beside_least(files, key, "files of one layout are read, those with more questions")
 
 
 def one_configuration(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     """Of the folders in CONFIGURATIONS, the first that is there is used."""
-    names = CONFIGURATIONS.get(data_set, ())
-    by_name: dict[str, list[Path]] = defaultdict(list)
-    for file in files:
-        if file.parent.name in names:
-            by_name[file.parent.name].append(file)
-    if len(by_name) < 2:
-        return []
+    places = {name: place for place, name in enumerate(CONFIGURATIONS[data_set])}
 
-    first = next(name for name in names if name in by_name)
-    others = [file for name, of_name in by_name.items() if name != first for file in of_name]
-    return instead(others, by_name[first], "another configuration of the same texts")
+    def key(file: Path) -> int | None:
+        return places.get(file.parent.name)
+
+    return beside_least(files, key, "another configuration of the same texts")
 
 
-def repeated_questions(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def repeated_questions(_: str, files: Sequence[Path]) -> list[LeftOut]:
     """Files most of whose questions are in other files, such as all subjects and each subject."""
-    dataset = catalogue.DATASETS[data_set.partition("/")[0]]
-    if not dataset.many_files and not dataset.passages:
-        return []
     files = sorted(files, key=lambda file: (-len(questions_of(file)), file.stat().st_size, file))
     file_of_question: dict[str, Path] = {}
     left_out = []
@@ -207,15 +197,19 @@ def questions_of(file: Path) -> frozenset[str]:
 
 
 Rule = Callable[[str, Sequence[Path]], list[LeftOut]]
-RULES: tuple[Rule, ...] = (
-    one_table_of_popqa,
-    one_layout,
-    one_layout_of_mmlu,
-    one_wiki,
-    newest_dump,
-    copies,
-    whole_dump,
-    newest_whole_month,
-    one_configuration,
-    repeated_questions,
-)
+OF_QUESTIONS = [
+    name for name, dataset in catalogue.DATASETS.items() if dataset.many_files or dataset.passages
+]
+# In this order: a rule, and the data sets that it is for.
+RULES: dict[Rule, Collection[str]] = {
+    one_table_of_popqa: ["popqa"],
+    one_layout: ["wikipedia"],
+    one_layout_of_mmlu: ["mmlu"],
+    one_wiki: ["wikipedia", "redirects"],
+    newest_dump: ["wikidata", "redirects", "wikipedia"],
+    copies: catalogue.DATASETS,
+    whole_dump: ["wikipedia"],
+    newest_whole_month: ["pageviews"],
+    one_configuration: CONFIGURATIONS,
+    repeated_questions: OF_QUESTIONS,
+}

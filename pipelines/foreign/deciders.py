@@ -18,24 +18,10 @@ from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
 from pipelines.foreign.judge_files import NO_ANSWER, Answered
 
-# Shares of the questions at which curves are known. Each tenth is drawn; areas are exact.
-BUDGETS = np.linspace(0, 1, 101)
-BUDGETS_PER_POINT = 10
 # Thresholds and signals are taken for these at the least and most, as logarithms are finite.
 LEAST = 1e-30
 MOST = 1e99
 ALWAYS_OR_NEVER = {1.0: "; always retrieving", 0.0: "; without retrieval"}
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What deciders are worth, policies first, with Intervals; a row lacks what is not known.
-
-    `difference` and `less` are the accuracy and the area less those of the thresholds.
-    """
-
-    rows: list[dict]  # system, said, accuracy, difference, retrieved, calls, accuracy_area, less
-    curves: list[dict]  # system, budget, accuracy: several of a curve, one of decisions
 
 
 @dataclass(frozen=True)
@@ -90,11 +76,13 @@ def judge_deciders(
     deciders: Sequence[Answered],
     seed: int,
     n: int,
-) -> Decided:
-    """The deciders and the policies on the questions that the splits hold out.
+) -> list[dict]:
+    """The deciders and the policies on the questions that the splits hold out, policies first.
 
-    Intervals are of `n` resamples. `places` (questions,) are where the files have the questions of
-    `tuned.pairs`.
+    A row has system, said, accuracy, difference, retrieved, calls, accuracy_area and less, with
+    Intervals, but for what is not known. `difference` and `less` are the accuracy and the area less
+    those of the thresholds. Intervals are of `n` resamples. `places` (questions,) are where the
+    files have the questions of `tuned.pairs`.
     """
     policies = _policies(tuned)
     files = {}
@@ -116,18 +104,14 @@ def judge_deciders(
             signals[f"doubt of {name}"] = file.uncertainty[places]
             rows.append({"system": f"doubt of {name}", "said": "a signal: no decisions"})
 
-    points = _add_areas(rows, tuned, signals)
-    for row in rows:
-        if row["system"] in files and "retrieved" in row:
-            points.append(_point(row["system"], row["retrieved"].value, row["accuracy"]))
-
+    _add_areas(rows, tuned, signals)
     held = _held_out(tuned)
     never = tuned.pairs.right_above[held].mean()
     always = tuned.pairs.right_below[held].mean()
     chance = float(never + always) / 2
     at_random = intervals.Interval(chance, chance, chance)
     rows.append({"system": "at random", "accuracy_area": at_random})
-    return Decided(rows, points)
+    return rows
 
 
 def _held_out(tuned: Tuned) -> np.ndarray:
@@ -199,17 +183,15 @@ def _rows(
     return rows
 
 
-def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> list[dict]:
-    """Add the areas under the curves of thresholds and signals; returns the points of the
-    curves.
-    """
+def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> None:
+    """Add the areas under the curves of thresholds and signals to the rows."""
     pairs = tuned.pairs
     # how often each question counts: the held-out ones, then each resample
     times = [_held_out(tuned), *tuned.drawn.times.T]
-    curves = {"adaptive": curves_of_thresholds(tuned)}
+    areas = {"adaptive": areas_of_thresholds(tuned)}
     for name, signal in signals.items():
-        drawn = [curve(signal, pairs.right_above, pairs.gains, counts) for counts in times]
-        curves[name] = np.stack(drawn, axis=1)
+        drawn = [area(signal, pairs.right_above, pairs.gains, counts) for counts in times]
+        areas[name] = np.array(drawn)
 
     n_clusters = len(np.unique(tuned.drawn.clusters))
 
@@ -217,30 +199,18 @@ def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]
         """Around the first value, by the others, which are of resamples."""
         return refits.around(values[0], values[None, 1:], n_clusters)
 
-    points = []
     for row in rows:
         name = row["system"]
-        if name not in curves:
+        if name not in areas:
             continue
-        row["accuracy_area"] = interval(curves[name][-1]).within(0, 1)
-        difference = curves[name][-1] - curves["adaptive"][-1]
+        row["accuracy_area"] = interval(areas[name]).within(0, 1)
+        difference = areas[name] - areas["adaptive"]
         if difference.any():
             row["less"] = interval(difference)
-        for i in range(0, len(BUDGETS), BUDGETS_PER_POINT):
-            accuracy = interval(curves[name][i]).within(0, 1)
-            points.append(_point(name, float(BUDGETS[i]), accuracy))
-
-    return points
 
 
-def _point(system: str, budget: float, accuracy: intervals.Interval) -> dict:
-    return {"system": system, "budget": budget, "accuracy": accuracy}
-
-
-def curve(
-    signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.ndarray
-) -> np.ndarray:
-    """The accuracy at each of BUDGETS, and last the area under the curve, (budgets + 1,).
+def area(signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.ndarray) -> float:
+    """The area under accuracy by the share of the questions that retrieve.
 
     Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so
     that the curve is straight there. `right` says which are right without retrieval, `gains` what
@@ -256,12 +226,11 @@ def curve(
     share = np.append(0.0, asked) / total
     gained = np.append(0.0, gain)
     accuracy = (right @ times + gained) / total
-    area = np.trapezoid(accuracy, share)
-    return np.append(np.interp(BUDGETS, share, accuracy), area)
+    return np.trapezoid(accuracy, share)
 
 
-def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
-    """`curve` of the thresholds, (budgets + 1, 1 + resamples).
+def areas_of_thresholds(tuned: Tuned) -> np.ndarray:
+    """`area` of the thresholds, (1 + resamples,).
 
     The first is by the splits' thresholds, where a question is held out, the others by the
     thresholds of each resample. The signal is the logarithm of threshold over popularity.
@@ -279,14 +248,14 @@ def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     rows, splits = np.nonzero(~tuned.train)
     weights = 1 / np.bincount(rows)[rows]  # a question counts once over all splits
     signal = split_cuts[group[rows], splits] - log_signal[rows]
-    curves = [curve(signal, right[rows], gains[rows], weights)]
+    areas = [area(signal, right[rows], gains[rows], weights)]
 
     resample_cuts = _log_cuts(tuned.fitted.whole, members)
     for resample, times in enumerate(tuned.drawn.times.T):
         signal = resample_cuts[group, resample] - log_signal
-        curves.append(curve(signal, right, gains, times))
+        areas.append(area(signal, right, gains, times))
 
-    return np.stack(curves, axis=1)
+    return np.array(areas)
 
 
 def _log_cuts(cuts: Mapping[str, np.ndarray], members: Mapping[str, slice]) -> np.ndarray:

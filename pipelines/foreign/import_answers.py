@@ -20,7 +20,7 @@ from pipelines.foreign.join_predictions import Match
 from pipelines.foreign.judge_files import JudgedFile, check_pattern, judge_file
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import Questions, read_question_table
-from pipelines.foreign.records import Cells
+from pipelines.foreign.record_file import Cells
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.safe_text import mended

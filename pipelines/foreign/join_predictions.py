@@ -376,7 +376,7 @@ def _match(
     for row, place in enumerate(places):
         rows_of.setdefault(place, []).append(row)
 
-    rejected = {reason: rows_of.pop(reason, []) for reason in WITHOUT_QUESTION}
+    rejected = {reason: rows_of[reason] for reason in WITHOUT_QUESTION if reason in rows_of}
     said = _what_rows_say(predictions)
     doubled = []
     repeated = []
@@ -392,8 +392,8 @@ def _match(
             questions.append(question)
             repeated += rows[1:]
 
-    rejected[DOUBLED] = sorted(doubled)
-    rejected = {reason: rows for reason, rows in rejected.items() if rows}
+    if doubled:
+        rejected[DOUBLED] = sorted(doubled)
     return Match(
         by=by,
         rows=[rows_of[question][0] for question in questions],

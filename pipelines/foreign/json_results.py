@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.foreign.compare_systems import Compared
-from pipelines.foreign.metrics_page import metrics_as_json
+from pipelines.foreign.metrics_page import SYSTEM_METRICS
 from pipelines.foreign.question_tables import Questions
 from pipelines.foreign.tune_from_files import Result
-from pipelines.intervals import interval
+from pipelines.intervals import Interval
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import is_known
-from pipelines.pages.thresholds import POLICIES
 
-PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
 RELATION_FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
-COUNTS = ("only_this", "only_that", "p")  # of a pair of systems
 DECIDER_FIGURES = ("accuracy", "difference", "retrieved", "calls", "accuracy_area", "less")
 
 
@@ -28,17 +25,12 @@ def thresholds_as_json(
     """Each pair of files, the best first: what its thresholds are worth, and the thresholds; and
     each file's accuracy, of `systems`, rows of the table `accuracy`.
     """
-    best_rule = results[0].file
-    accuracies = []
-    for row in systems:
-        accuracy = {"system": row["method"], "accuracy": row["substring"].as_json()}
-        accuracies.append(accuracy | metrics_as_json(row))
     return {
-        "questions": best_rule.questions,
+        "questions": results[0].file.questions,
         "signal": questions.signal_name,
         "notes": list(notes),
         "pairs": [_pair(result) for result in results],
-        "systems": accuracies,
+        "systems": [_system(row) for row in systems],
     }
 
 
@@ -48,28 +40,19 @@ def comparison_as_json(
     """The systems, the best first, each less each that is better, and all by relation."""
     systems = []
     for row in compared.accuracy:
-        system: dict[str, Any] = {"system": row["method"]}
-        system["answers"] = compared.counts[row["method"]]
-        system["accuracy"] = row["substring"].as_json()
-        system["correlation"] = row["correlation"].as_json()
-        systems.append(system | metrics_as_json(row))
+        answers = {"answers": compared.counts[row["method"]]}
+        systems.append(_system(row) | answers | _values(row, "correlation"))
 
     pairs = []
     for row in compared.pairs:
-        pair: dict[str, Any] = {"system": row["method"], "against": row["against"]}
-        pair["gain"] = row["gain"].as_json()
-        for name in COUNTS:
-            pair[name] = row[name]
-        pairs.append(pair)
+        figures = ("against", "gain", "only_this", "only_that", "p")
+        pairs.append(_values(row, *figures, system="method"))
 
     relations = []
     for row in compared.by_relation:
-        key = row["relation"]
-        relation: dict[str, Any] = {"id": key, "name": questions.names[key]}
-        relation["questions"] = row["questions"]
-        relation["system"] = row["method"]
-        relation["accuracy"] = row["substring"].as_json()
-        relations.append(relation)
+        name = {"name": questions.names[row["relation"]]}
+        of_system = _values(row, "questions", id="relation", system="method", accuracy="substring")
+        relations.append(of_system | name)
 
     return {
         "questions": compared.questions,
@@ -81,40 +64,30 @@ def comparison_as_json(
     }
 
 
+def _values(row: Mapping[str, Any], *columns: str, **renamed: str) -> dict[str, Any]:
+    """Columns of a row as plain values; those that are `renamed` have another key here."""
+    values = {}
+    for key, column in (renamed | dict(zip(columns, columns, strict=True))).items():
+        value = row.get(column)
+        if isinstance(value, Interval):
+            value = value.as_json() if is_known(value) else None
+        values[key] = value
+    return values
+
+
+def _system(row: Row) -> dict[str, Any]:
+    return _values(row, *SYSTEM_METRICS, system="method", accuracy="substring")
+
+
 def _pair(result: Result) -> dict[str, Any]:
     rule = result.file
-    pair: dict[str, Any] = {
-        "below": rule.below,
-        "above": rule.above,
-        "policy": rule.policy,
-        "verdict": rule.verdict,
+    relations = []
+    for row in result.relations:
+        facts = {"name": rule.names[row["relation"]], "own_threshold": not row["pooled"]}
+        relations.append(_values(row, "questions", *RELATION_FIGURES, id="relation") | facts)
+
+    return _values(vars(rule), "below", "above", "policy", "verdict") | {
+        **_values(result.held_out, *result.held_out),
+        "relations": relations,
+        "deciders": [_values(row, "system", *DECIDER_FIGURES) for row in result.deciders],
     }
-    for name in PAIR_FIGURES:
-        figure = interval(result.figures[name])
-        pair[name] = figure.as_json()
-    pair["relations"] = [_relation(row, rule.names) for row in result.relations]
-    pair["deciders"] = []
-    if result.decided:
-        pair["deciders"] = [_decider(row) for row in result.decided.rows]
-    return pair
-
-
-def _relation(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    key = row["relation"]
-    relation: dict[str, Any] = {"id": key, "name": names[key]}
-    relation["questions"] = row["questions"]
-    relation["own_threshold"] = not row["pooled"]
-    for name in RELATION_FIGURES:
-        relation[name] = None
-        if is_known(row[name]):
-            relation[name] = row[name].as_json()
-    return relation
-
-
-def _decider(row: Mapping[str, Any]) -> dict[str, Any]:
-    decider: dict[str, Any] = {"system": row["system"]}
-    for name in DECIDER_FIGURES:
-        decider[name] = None
-        if name in row:
-            decider[name] = row[name].as_json()
-    return decider

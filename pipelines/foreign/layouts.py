@@ -1,14 +1,17 @@
-"""What columns of predictions are called, and where known systems have them: a table of paths."""
+"""What columns of predictions are called, and where known systems have them: a table of names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.foreign.records import known_fields, plain, value_at
-from pipelines.sources.question_files import ANSWERS, IDS, QUESTION
+from pipelines.foreign.record_file import field_paths, known_fields, plain, value_at
+from pipelines.sources import question_files
+from pipelines.sources.question_files import ANSWERS
 
+# Paths of predictions, as in `record_file.value_at`, in KILT's output, in batches of OpenAI's and
+# vLLM's API, and of Anthropic's.
+PATHS = ("output.0.answer", "response.body.choices", "result.message.content")
 # Columns of a file of predictions, the likeliest name first.
 CLEAR_PREDICTION = (
     *("prediction", "pred", "predictions", "preds", "predict", "predicted_answer", "pred_answer"),
@@ -16,9 +19,11 @@ CLEAR_PREDICTION = (
     *("generated_answer", "predicted_text", "prediction_text", "actual_output", "model_output"),
     *("model_response", "generated_text", "generation", "completion", "output", "response"),
     *("outputs", "replies", "completions", "generations", "generated_texts", "responses"),
+    *("filtered_resps", "rationale"),  # lm-evaluation-harness', InstructRAG's
 )
 ANSWER = "answer"  # a prediction, or gold answers
-PREDICTION = (*CLEAR_PREDICTION, ANSWER)
+UNFILTERED = "resps"  # the harness's, beside filtered_resps
+PREDICTION = (*PATHS, *CLEAR_PREDICTION, UNFILTERED, ANSWER)
 # A prediction where there is no other column of predictions and no judgement.
 CONVERSATION = ("messages", "conversations", "conversation")
 # Anything but true or false in these is an error.
@@ -26,11 +31,17 @@ JUDGED = ("correct", "is_correct")
 # These are used if they are true or false.
 SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")
 PROMPT = ("prompt", "prompts")
+INPUT = "input"  # a question, or a prompt with one in it
+# What stands around the question in the prompts of Self-RAG and of Search-R1.
+QUESTIONS_IN_PROMPTS = (
+    "(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):",
+    r"(?s).*Question: *(.+?) *(?:\n|<\||$)",
+)
 # Whether a system retrieved, or how often: plain names, two of FlashRAG's, DRAGIN's, another of
-# FlashRAG's, SeaKR's.
+# FlashRAG's, SeaKR's, Self-RAG's, Adaptive-RAG's, FLARE's.
 RETRIEVED = (
     *("retrieved", "retrieve", "do_retrieve", "retrieval_flag", "judge_result", "retrieve_count"),
-    *("retrieved_times", "retrieval_times"),
+    *("retrieved_times", "retrieval_times", "all_results", "step_num", "retrieval"),
 )
 # How unsure an answer is: 1 if large values are unsure, -1 if small ones are. The second to fourth
 # are SeaKR's.
@@ -42,168 +53,73 @@ DOUBT = {
     "confidence": -1,
     "mean_log_prob": -1,
 }
+IDS = (*question_files.IDS, "custom_id")  # the last in batches of APIs
 # Columns that tell questions of the same text apart.
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")
 # The harness writes a sample once for each of its filters.
-FILTER = "harness_filter"
+FILTER = "filter"
 
 # RAGAS calls the question user_input, and its gold answer reference; jspace calls it q.
 ROLES = {
     "prediction": PREDICTION + CONVERSATION,
     "correct": JUDGED + SCORES,
-    "question": (*QUESTION, "user_input", "q"),
+    "question": (*question_files.QUESTION, "user_input", "q", INPUT, "instruction"),
     "answers": (*ANSWERS, "reference"),
     "prompt": PROMPT,
 }
-KNOWN = {*IDS, *TELLING}.union(*ROLES.values())
+KNOWN = {*IDS, *TELLING, FILTER}.union(*ROLES.values())
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where a known system has the columns. Paths are as in `records.value_at`.
+def places_of_columns(records: Sequence[Mapping[str, Any]], known: Set[str]) -> dict[str, str]:
+    """Where columns are that lie within objects: column -> its path, as in `record_file.value_at`.
 
-    The record's other fields are columns too, unless a path begins with them.
+    `records` are the first of a file, some of which may lack a column. Fields of objects are
+    columns where the records have no question or no prediction of their own. Of fields of one name
+    the outermost counts, and none of several as far out.
     """
+    paths = list(dict.fromkeys(path for record in records for path in field_paths(record)))
+    own = {plain(path) for path in paths if "." not in path}
+    has_prediction = not own.isdisjoint(CLEAR_PREDICTION)
+    if has_prediction:
+        own.update(CLEAR_PREDICTION)
 
-    name: str
-    needs: Sequence[str]  # paths that a record of this layout has
-    columns: Mapping[str, str] = field(default_factory=dict)  # column -> its path
-    objects: Sequence[str] = ()  # paths of objects, the fields of which are columns as well
-    question: str = ""  # the pattern whose group is the question in `prompts`
+    places = {}
+    for path in PATHS:
+        if any(value_at(record, path) is not None for record in records):
+            places[path] = path
+    if has_prediction and not own.isdisjoint(ROLES["question"]):
+        return places
 
-
-def _beginnings(paths: Iterable[str]) -> Iterator[str]:
-    """The field of a record that each path begins with."""
-    for path in paths:
-        for alternative in path.split("|"):
-            yield alternative.partition(".")[0]
-
-
-LAYOUTS = (
-    Layout(
-        "lm-evaluation-harness' samples",
-        needs=("doc", "filtered_resps|resps"),
-        objects=("doc",),
-        columns={
-            "prediction": "filtered_resps|resps",
-            "golds": "doc.golds|target",
-            FILTER: "filter",
-        },
-    ),
-    Layout(
-        "FlashRAG's intermediate data",
-        needs=("golden_answers", "output.pred"),
-        objects=("metadata", "output.metric_score"),
-        columns={
-            "prediction": "output.pred",
-            "retrieved": "output.retrieval_flag|output.judge_result|output.retrieved_times",
-        },
-    ),
-    Layout(
-        "Self-RAG's results",
-        needs=("preds", "metric_results|prompts"),
-        columns={"retrieved": "all_results"},
-        question="(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):",
-    ),
-    Layout(
-        "Search-R1's results",
-        needs=("input", "output", "gts"),
-        columns={"prompts": "input"},
-        question=r"(?s).*Question: *(.+?) *(?:\n|<\||$)",
-    ),
-    Layout(
-        "Adaptive-RAG's options",
-        needs=("option", "stepNum"),
-        columns={"retrieved": "stepNum|option"},
-    ),
-    Layout(
-        "FLARE's output",
-        needs=("output", "retrieval", "trace"),
-        columns={"retrieved": "retrieval.#"},
-    ),
-    Layout("messages of a chat", needs=("generated_text.-1.content",)),
-    Layout(
-        "KILT's output",
-        needs=("input", "output.0.answer|output.0.provenance"),
-        columns={"question": "input", "prediction": "output.0.answer"},
-    ),
-    Layout(
-        "InstructRAG's results",
-        needs=("question", "rationale"),
-        columns={"prediction": "rationale"},
-    ),
-    Layout(
-        "output of a batch of OpenAI's API or vLLM's",
-        needs=("custom_id", "response.status_code"),
-        columns={
-            "id": "custom_id",
-            "prediction": "response.body.choices.0.message.content|response.body.choices.0.text",
-        },
-    ),
-    Layout(
-        "results of a batch of Anthropic's API",
-        needs=("custom_id", "result.type"),
-        columns={"id": "custom_id", "prediction": "result.message.content"},
-    ),
-    Layout(
-        "samples of Inspect or DeepEval",
-        needs=("input", "output.completion|actual_output"),
-        columns={"question": "input", "prediction": "output.completion|actual_output"},
-    ),
-    Layout(
-        "lighteval's details",
-        needs=("doc.query", "model_response"),
-        columns={"question": "doc.query", "prediction": "model_response.text"},
-    ),
-)
-# The fields by which a record of some layout is known, beside KNOWN.
-FIELDS = {plain(name) for layout in LAYOUTS for name in _beginnings(layout.needs)}
+    paths_by_name: dict[str, list[str]] = {}
+    for path in sorted(paths, key=_depth):
+        name = plain(path.rpartition(".")[2])
+        may_be_said = name not in PREDICTION or not _is_number(records, path)
+        if name in known and name not in own and may_be_said:
+            paths_by_name.setdefault(name, []).append(path)
+    for name, candidates in paths_by_name.items():
+        if list(map(_depth, candidates)).count(_depth(candidates[0])) == 1:
+            places[name] = candidates[0]
+    return places
 
 
-def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
-    """The layout of the file that begins with these records, some of which may lack an answer."""
-    for layout in LAYOUTS:
-        for record in records:
-            if all(value_at(record, path) is not None for path in layout.needs):
-                return layout
-    return _other_layout(records[0])
+def _is_number(records: Sequence[Mapping[str, Any]], path: str) -> bool:
+    """Whether a number stands at a path somewhere, as of tokens in `usage.completion`."""
+    return any(isinstance(value_at(record, path), int | float) for record in records)
 
 
-def _other_layout(record: Mapping[str, Any]) -> Layout:
-    """The layout of records whose columns are called as they are here.
-
-    Where a record has no question or nothing that was said, the fields of its objects are columns
-    too, but not those that several objects have.
-    """
-    own = known_fields(record, KNOWN).keys()
-    if not own.isdisjoint(ROLES["question"]) and not own.isdisjoint(CLEAR_PREDICTION):
-        return Layout("", needs=())
-    places: dict[str, list[str]] = {}
-    for name, value in record.items():
-        fields = known_fields(value, KNOWN) if isinstance(value, dict) else ()
-        for inner in fields:
-            places.setdefault(inner, []).append(f"{name}.{inner}")
-
-    columns = {}
-    for inner, paths in places.items():
-        if inner not in own and len(paths) == 1:
-            columns[inner] = paths[0]
-    return Layout("", needs=(), columns=columns)
+def _depth(path: str) -> int:
+    return path.count(".")
 
 
 def rows_of_columns(
-    records: Iterable[Mapping[str, Any]], layout: Layout, known: Set[str]
+    records: Iterable[Mapping[str, Any]], places: Mapping[str, str], known: Set[str]
 ) -> Iterator[dict[str, Any]]:
-    """The known columns of each record. Its own fields count before those of its objects."""
-    own = known - set(_beginnings(layout.columns.values()))
+    """The known columns of each record: what stands at `places`, and its other fields."""
+    # An object in which a prediction was found is none.
+    predictions = [path for name, path in places.items() if name in PREDICTION]
+    own = known - {plain(path.partition(".")[0]) for path in predictions}
     for record in records:
-        row: dict[str, Any] = {}
-        for path in layout.objects:
-            fields = value_at(record, path)
-            if isinstance(fields, dict):
-                row |= known_fields(fields, known)
-
-        row |= known_fields(record, own)
-        for name, path in layout.columns.items():
+        row = known_fields(record, own)
+        for name, path in places.items():
             row[name] = value_at(record, path)
         yield row

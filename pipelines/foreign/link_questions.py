@@ -22,7 +22,8 @@ from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import read_lists
 from pipelines.foreign.cell_values import as_text, read_numbers
 from pipelines.foreign.question_tables import MONTH, Questions
-from pipelines.foreign.records import listed, read_records, to_columns
+from pipelines.foreign.record_file import Cells, listed
+from pipelines.foreign.records import read_records, to_columns
 from pipelines.knowledge import redirects
 from pipelines.questions import linking
 from pipelines.questions.published import ENTITY
@@ -100,19 +101,12 @@ def _read_entities(file: Path) -> pa.Table:
     cells = to_columns(file, records.records, records.notes)
     alias_lists = read_lists(cells["aliases"], f"{file}: aliases")
     numbers = read_numbers(cells["popularity"], f"{file}: popularity")
-    columns = {
-        "qid": list(map(as_text, cells["qid"])),
-        "label": list(map(as_text, cells["label"])),
-        "aliases": [aliases or [] for aliases in alias_lists],
-        "wiki_title": [as_text(title) or None for title in cells["wiki_title"]],
-        "popularity": list(map(_count, numbers)),
-    }
+    columns: Cells = {}
+    for name in ("qid", "label", "wiki_title"):
+        columns[name] = [as_text(cell) or None for cell in cells[name]]
+    columns["aliases"] = [aliases or [] for aliases in alias_lists]
+    columns["popularity"] = [None if math.isnan(views) else int(views) for views in numbers]
     return pa.table(columns, schema=DICTIONARY)
-
-
-def _count(number: float) -> int | None:
-    """A number of page views; None for one that is not known."""
-    return int(number) if math.isfinite(number) else None
 
 
 def _check_columns(file: Path, columns: Iterable[str]) -> None:

@@ -4,7 +4,6 @@ exact match, F1 and abstentions.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pipelines.evaluation import tables
 from pipelines.evaluation.answer_metrics import ANSWER_METRICS
@@ -53,11 +52,6 @@ def of_systems(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         named.append(row | {"system": row["method"], "less": row.get("against")})
     return named
-
-
-def metrics_as_json(row: Row) -> dict[str, Any]:
-    """The SYSTEM_METRICS of a system."""
-    return {name: row[name].as_json() for name in SYSTEM_METRICS}
 
 
 def answers_table(questions: Questions, answered: Sequence[Answered], answers: Answers) -> Table:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -14,18 +13,12 @@ from typing import Any
 
 from pipelines import reasoning
 from pipelines.errors import LongtailError
-from pipelines.foreign import layouts
+from pipelines.foreign import decisions, layouts
 from pipelines.foreign.answer_lists import read_lists, written_value
-from pipelines.foreign.cell_values import as_text, clean_id, judgement, number_of
+from pipelines.foreign.cell_values import as_text, clean_id, judgement
 from pipelines.foreign.prediction_texts import UnreadableError, cut_answers, texts_of
-from pipelines.foreign.records import (
-    Cells,
-    RecordFile,
-    read_records,
-    showing_columns,
-    to_columns,
-)
-from pipelines.sources.question_files import IDS
+from pipelines.foreign.record_file import Cells, RecordFile
+from pipelines.foreign.records import read_records, showing_columns, to_columns
 
 # Reasoning, or an answer with something before it.
 WHOLE_TEXT = re.compile(
@@ -36,20 +29,16 @@ IN_BRACKETS = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)
 LAYOUT_RECORDS = 100  # records that tell the layout, as the first of all may be an error
 ROWS_SHOWN = 5  # in a message
 LONG_TEXT = 1000  # characters from which on a text is no answer but says how it was found
-# Routes of Adaptive-RAG and tokens of Self-RAG: how often they retrieve.
-ROUTES = {"a": 0, "b": 1, "c": 2, "[no retrieval]": 0, "[retrieval]": 1}
 TEXT = (
     "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's "
     "`content`"
 )
-EXPECTED = (
-    f"one with what a model said ({', '.join(layouts.PREDICTION)}), or with whether that was right "
-    f"({', '.join((*layouts.JUDGED, *layouts.SCORES))})"
-)
+NAMES = ", ".join((*layouts.CLEAR_PREDICTION, layouts.ANSWER))
+JUDGEMENTS = ", ".join((*layouts.JUDGED, *layouts.SCORES))
+EXPECTED = f"one with what a model said ({NAMES}), or with whether that was right ({JUDGEMENTS})"
 # What may surprise about predictions, in the order to show.
 LISTS = "are lists; the first text of each is judged"
 BEGINNING_WITH_PROMPT = "begin with their prompt; what follows it is judged"
-QUOTING = "hold their question, and perhaps more of the prompt, and all of the text is judged"
 WITHOUT_MATCH = "have nothing that --answer-pattern finds"
 REASONING = "begin with reasoning; what follows it is judged"
 WHOLE = (
@@ -58,7 +47,7 @@ WHOLE = (
 )
 EMPTY = "are empty, and so wrong"
 UNANSWERED = "have no answer (null, an error, reasoning, tools or sources), and so are wrong"
-REMARKS = (LISTS, BEGINNING_WITH_PROMPT, QUOTING, WITHOUT_MATCH, REASONING, WHOLE, EMPTY)
+REMARKS = (LISTS, BEGINNING_WITH_PROMPT, WITHOUT_MATCH, REASONING, WHOLE, EMPTY)
 
 
 @dataclass
@@ -128,7 +117,7 @@ def read_predictions(
     for a file that has neither predictions nor judgements, has a column twice, or is damaged.
     """
     known = layouts.KNOWN.union(more)
-    file = read_records(path, known | layouts.FIELDS, EXPECTED)
+    file = read_records(path, known, EXPECTED)
     with showing_columns(file.shown):
         return _read_predictions(path, file, known, more, pattern)
 
@@ -138,30 +127,36 @@ def _read_predictions(
 ) -> Predictions:
     """The predictions of a file's records; `known` are the columns to keep."""
     first = list(islice(file.records, LAYOUT_RECORDS))
-    layout = layouts.layout_of(first)
+    places = layouts.places_of_columns(first, known)
     records = chain(first, file.records)
-    cells = to_columns(path, layouts.rows_of_columns(records, layout, known), file.notes)
-    _check_filter(path, cells.pop(layouts.FILTER, []))
+    cells = to_columns(path, layouts.rows_of_columns(records, places, known), file.notes)
+    if "filtered_resps" in cells:
+        _check_filter(path, cells.get(layouts.FILTER, []))
     cells = _without_refused_questions(cells, file.notes)
-    if layout.question and "prompts" in cells:
-        cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
+    names = _columns_by_role(cells)
+    _cut_questions(cells, names)
 
     first_column: Sequence[Any] = next(iter(cells.values()), ())
-    ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
+    ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
     predictions = Predictions(
         path=path,
-        layout=layout.name or file.kind,
+        layout=file.kind,
         rows=len(first_column),
-        names=_columns_by_role(cells),
+        names=names,
         ids=ids,
         cells=cells,
-        paths=layout.columns,
+        paths=places,
         shown_columns=file.shown,
         notes=file.notes,
     )
     _read_judgements(predictions)
     if "retrieved" in more:
-        _read_decisions(predictions)
+        calls = decisions.read_calls(cells, file.notes)
+        doubt = decisions.read_doubt(cells, file.notes)
+        predictions.calls = calls.numbers
+        predictions.uncertainty = doubt.numbers
+        decided = {"retrieved": calls.column, "doubt": doubt.column}
+        names |= {role: column for role, column in decided.items() if column}
     if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
         raise _no_prediction(path, file)
 
@@ -182,9 +177,18 @@ def _no_prediction(path: Path, file: RecordFile) -> LongtailError:
     )
 
 
-def _first_group(pattern: str, prompt: Any) -> str | None:
-    match = re.match(pattern, as_text(prompt))
-    return match[1] if match else None
+def _cut_questions(cells: Cells, names: dict[str, str]) -> None:
+    """Cut the questions out of prompts, where no other column has them."""
+    name = names.get("question") or names.get("prompt")
+    if name not in (layouts.INPUT, *layouts.PROMPT):
+        return
+    for pattern in layouts.QUESTIONS_IN_PROMPTS:
+        matches = [re.match(pattern, as_text(prompt)) for prompt in cells[name]]
+        questions = [match[1] for match in matches if match]
+        if len(questions) == len(matches):
+            names["question"] = "question"
+            cells["question"] = questions
+            return
 
 
 def _check_filter(path: Path, filters: Sequence[Any]) -> None:
@@ -278,70 +282,6 @@ def _read_judgements(predictions: Predictions) -> None:
     )
 
 
-def _read_decisions(predictions: Predictions) -> None:
-    """Read how often the system retrieved, and how unsure it is, from the likeliest columns."""
-    expected = "decision or number of retrievals"
-    name, calls = _first_numbers(predictions, layouts.RETRIEVED, calls_of, expected)
-    if name:
-        predictions.names["retrieved"] = name
-        predictions.calls = calls
-
-    name, values = _first_numbers(predictions, layouts.DOUBT, number_of, "number")
-    if name:
-        sign = layouts.DOUBT[name]
-        predictions.names["doubt"] = name
-        predictions.uncertainty = [
-            math.inf if math.isnan(value) else sign * value for value in values
-        ]
-
-
-def _first_numbers(
-    predictions: Predictions,
-    names: Iterable[str],
-    parse: Callable[[Any], float | None],
-    expected: str,
-) -> tuple[str, list[float]]:
-    """The first of some columns that has numbers, and them; a note names what has something else.
-
-    "" if none has numbers.
-    """
-    for name in names:
-        cells = predictions.cells.get(name, [])
-        values = [parse(cell) for cell in cells]
-        numbers = [value for value in values if value is not None]
-        if len(numbers) < len(values):
-            row = values.index(None)
-            predictions.notes.append(
-                f"`{name}` is left aside: {as_text(cells[row])[:60]!r} in row {row + 1} is no "
-                f"{expected}"
-            )
-        elif not all(map(math.isnan, numbers)):
-            return name, numbers
-    return "", []
-
-
-def calls_of(value: Any) -> float | None:
-    """How many retrievals a cell speaks of: 1 for yes, NaN if it is empty, None if of none.
-
-    Adaptive-RAG's route C stands for several retrievals and counts as two. An object is Self-RAG's
-    `all_results`: what it wrote without, and with each passage that it read.
-    """
-    if isinstance(value, dict):
-        names = set(value) - {"no_retrieval"}
-        if not all(name.startswith("retrieval_") for name in names):
-            return None
-        return float(bool(names))
-
-    text = as_text(value).lower()
-    if text in ROUTES:
-        return float(ROUTES[text])
-    is_yes = judgement(value)
-    number = number_of(value) if is_yes is None else float(is_yes)
-    if number is None or number < 0 or number % 1 > 0:
-        return None
-    return number
-
-
 def _read_texts(predictions: Predictions, pattern: str | None) -> None:
     """Read what was said, cut out by the pattern if any text has it. Notes say what may
     surprise.
@@ -354,7 +294,6 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
     if predictions.is_cut:
         texts = [(part or "").strip() for part in parts]
         remarks[WITHOUT_MATCH] = parts.count(None)
-        del remarks[QUOTING]
     else:
         texts = _without_reasoning(texts, remarks)
         _refuse_brackets(predictions.path, texts)
@@ -399,7 +338,6 @@ def _said(predictions: Predictions, remarks: Counter[str], unanswered: list[int]
             text = text.removeprefix(begun_with[0]).strip()
         texts.append(text)
         remarks[BEGINNING_WITH_PROMPT] += bool(begun_with)
-        remarks[QUOTING] += any(prompt in text for prompt in prompts)
         remarks[LISTS] += len(row_texts) > 1
 
     if len(unanswered) == len(texts):

@@ -10,7 +10,7 @@ from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import written_value
 from pipelines.foreign.cell_values import as_text, composed
 from pipelines.foreign.layouts import ANSWER, CLEAR_PREDICTION
-from pipelines.foreign.records import listed, plain
+from pipelines.foreign.record_file import listed, plain
 from pipelines.sources.streams import parse_json
 
 # Fields of an object that hold an answer, or an object with one, the likeliest first.

@@ -7,10 +7,9 @@ is a cut of, such as popularity, and its group is what has a threshold of its ow
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +17,9 @@ from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import gold_answers
 from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
 from pipelines.foreign.join_predictions import QuestionKeys
-from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
-from pipelines.foreign.records import (
-    Cells,
-    RecordFile,
-    plain,
-    read_records,
-    showing_columns,
-    to_columns,
-)
+from pipelines.foreign.layouts import TELLING, rows_of_columns
+from pipelines.foreign.record_file import Cells, RecordFile, plain
+from pipelines.foreign.records import read_records, showing_columns, to_columns
 from pipelines.language.relations import BY_NAME, name_of
 from pipelines.safe_text import mended
 from pipelines.sources.question_files import ANSWERS, QUESTION
@@ -88,27 +81,6 @@ class Questions:
         column = self.columns.get("signal", "popularity")
         are_views = column in ("s_pop", "popularity") and self.month and not self.has_fractions
         return VIEWS if are_views else column
-
-    def where(self, is_inside: np.ndarray) -> "Questions":
-        """The questions at which `is_inside` (questions,) is true, in the same order."""
-
-        def kept(column: Sequence[Any]) -> list[Any]:
-            return list(compress(column, is_inside))
-
-        keys = QuestionKeys(
-            questions=kept(self.asked.questions),
-            answers=kept(self.asked.answers),
-            ids={name: kept(column) for name, column in self.asked.ids.items()},
-            columns={name: kept(column) for name, column in self.asked.columns.items()},
-        )
-        return replace(
-            self,
-            asked=keys,
-            ids=kept(self.ids),
-            groups=self.groups[is_inside],
-            subjects=self.subjects[is_inside],
-            signal=self.signal[is_inside],
-        )
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
@@ -182,12 +154,7 @@ def _questions(table: Table, needed: Sequence[str]) -> Questions:
         if note:
             table.notes.append(note)
 
-    group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
-    if columns.get("group") == "prop_id":  # PopQA's, the number of a Wikidata property
-        group_texts = [f"P{text}" if text.isdecimal() else text for text in group_texts]
-    groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
-    names = {group: name_of(group) for group in sorted(set(groups))}
-
+    groups = _groups(table, n_questions)
     subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     signal = _signal(table, n_questions, is_needed="signal" in needed)
@@ -197,13 +164,21 @@ def _questions(table: Table, needed: Sequence[str]) -> Questions:
         asked=_keys(table, answers),
         ids=ids,
         groups=np.array(groups, dtype=object),
-        names=names,
+        names={group: name_of(group) for group in sorted(set(groups))},
         subjects=np.array(subjects, dtype=object),
         signal=np.array(signal),
         columns=columns,
         month=_month(table, ids),
         notes=table.notes,
     )
+
+
+def _groups(table: Table, n_questions: int) -> list[str]:
+    """The group of each question: the Wikidata id of PopQA's relations, else as in the table."""
+    texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
+    if table.columns.get("group") == "prop_id":  # PopQA's, the number of a Wikidata property
+        texts = [f"P{text}" if text.isdecimal() else text for text in texts]
+    return [BY_NAME.get(text, text) or NO_GROUP for text in texts]
 
 
 def _open_table(path: Path, named_columns: Mapping[str, str], needed: Sequence[str]) -> RecordFile:
@@ -231,8 +206,7 @@ def _read_table(
     own_names = set(map(plain, file.columns))
     names = map(plain, named_columns.values())
     paths = {name: name for name in names if "." in name and name not in own_names}
-    layout = Layout("", needs=(), columns=paths)
-    rows = rows_of_columns(file.records, layout, _known(named_columns))
+    rows = rows_of_columns(file.records, paths, _known(named_columns))
     cells = to_columns(path, rows, file.notes)
     for name in paths:
         if all(value is None for value in cells[name]):

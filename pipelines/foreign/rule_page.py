@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelines.adaptive.rule import Rule
-from pipelines.foreign.deciders import Decided
 from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
-from pipelines.intervals import Interval, interval
 from pipelines.pages import rendering
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
@@ -59,7 +56,7 @@ def rule_lines(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _result_lines(result: Result) -> Iterator[str]:
-    figures = _held_out(result)
+    figures = result.held_out
     shown = {}
     for name, figure in figures.items():
         shown[name] = show(Percent(figure, signed=name == "gain"))
@@ -97,16 +94,12 @@ def decisions_tables(
     results: Sequence[Result], without_intervals: Sequence[str] = ()
 ) -> list[Table]:
     """Each policy, and each file that decides when to retrieve."""
-    tables = []
-    for result in results:
-        if result.decided:
-            tables.append(_decisions_table(result.file, result.decided, without_intervals))
-    return tables
+    return [_decisions_table(result, without_intervals) for result in results if result.deciders]
 
 
-def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[str]) -> Table:
+def _decisions_table(result: Result, without_intervals: Sequence[str]) -> Table:
     rows = []
-    for decider in decided.rows:
+    for decider in result.deciders:
         row = decider | {"less": cell(decider.get("less"), "difference")}
         if row["system"] in POLICIES:
             row["system"] = label(row["system"])
@@ -117,8 +110,8 @@ def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[s
 
     caption = (
         "Who decides when to retrieve, held out. Where a file has no answers, those of "
-        f"{rule.above} and {rule.below} count. Area: the mean accuracy over all shares that may "
-        "retrieve."
+        f"{result.file.above} and {result.file.below} count. Area: the mean accuracy over all "
+        "shares that may retrieve."
     )
     return table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS)
 
@@ -132,11 +125,6 @@ def rule_table(results: Sequence[Result]) -> Table:
     columns = ["below", "above", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
     csv_only = ["above", "id"] if len(results) > 1 else ["below", "above", "id"]
     return table_of("thresholds", caption, _rows(results), [*columns, *ACCURACIES], HEADS, csv_only)
-
-
-def _held_out(result: Result) -> dict[str, Interval]:
-    """The figures of the policies on held-out questions."""
-    return {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
 
 
 def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -205,7 +193,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     rows: list[dict[str, Any]] = []
     for result in results:
         key = {"below": result.file.below, "above": result.file.above}
-        rows.append(key | {"verdict": result.file.verdict} | _held_out(result))
+        rows.append(key | {"verdict": result.file.verdict} | result.held_out)
 
     figure = Figure(
         name="policies",
@@ -251,17 +239,17 @@ def _thresholds_section(results: Sequence[Result]) -> Section:
 def _decisions_section(results: Sequence[Result]) -> Section:
     """What decides when to retrieve, and which of these is right most often."""
     title = "Who decides when to retrieve?"
-    decided = results[0].decided
-    if not decided:
+    tables = decisions_tables(results)
+    if not tables:
         return Section("decisions", title)
-    rows = [row for row in decided.rows if "accuracy" in row and row["system"] != "oracle"]
+    (rows,) = [result.deciders for result in results if result.deciders]
+    rows = [row for row in rows if "accuracy" in row and row["system"] != "oracle"]
     best = max(rows, key=lambda row: row["accuracy"].value)
     leads = (
         f"Of all but the oracle, {label(best['system'])} is right most often "
         f"({in_percent(best['accuracy'])} %)."
     )
-    blocks: list[Block] = [_budgets(results), *decisions_tables(results)]
-    return Section("decisions", title, blocks, leads)
+    return Section("decisions", title, tables, leads)
 
 
 def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -276,27 +264,3 @@ def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
             }
             cuts.append(row | cut)
     return cuts
-
-
-def _budgets(results: Sequence[Result]) -> Figure:
-    """Accuracy by the share of the questions that retrieve."""
-    points = []
-    for result in results:
-        if result.decided:
-            for point in result.decided.curves:
-                points.append(point | {"percent": 100 * point["budget"]})
-
-    return Figure(
-        name="budgets",
-        kind="lines",
-        rows=points,
-        series="system",
-        x="percent",
-        y="accuracy",
-        x_axis=Axis("share of the questions that retrieve, %"),
-        y_axis=Axis("held-out accuracy, %"),
-        caption=(
-            "Accuracy by the share that retrieves. Lines: signals that retrieve where they are "
-            "strongest, and thresholds shifted together. Marks: systems as they decided."
-        ),
-    )

@@ -10,9 +10,11 @@ from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import with_intervals
-from pipelines.foreign.deciders import Decided, judge_deciders
+from pipelines.foreign.deciders import judge_deciders
 from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
+from pipelines.intervals import Interval, interval
+from pipelines.pages.thresholds import POLICIES
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,13 @@ class Result:
     file: Rule
     figures: dict  # the figures that metrics/adaptive.json has
     relations: list[dict]  # rows of thresholds.parquet, with Intervals
-    decided: Decided | None = None  # what files that decide when to retrieve are worth, beside this
+    deciders: Sequence[dict] = ()  # what files that decide when to retrieve are worth, beside this
+
+    @property
+    def held_out(self) -> dict[str, Interval]:
+        """The figures of the policies on held-out questions."""
+        names = (*POLICIES, "gain", "retrieved")
+        return {name: interval(self.figures[name]) for name in names}
 
 
 def tune_from_files(
@@ -70,7 +78,7 @@ def tune_from_files(
             searches=(search,),
             ids=ids,
         )
-        decided = None
+        decided: Sequence[dict] = ()
         if deciders and file is augmented[0]:
             places = _places(questions, tuned)
             decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)

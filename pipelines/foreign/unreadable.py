@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pipelines.safe_text import mended
 from pipelines.storage.file_kinds import other_encoding
 
 MAX_SHARE = 0.05  # of rows that are not UTF-8; as ingest.max_reject_share for the sources
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes, as `open_escaped` reads them
 # Escapes in a text that is JSON itself, such as a cell with a list of answers. In the JSON around
 # it their backslash is doubled. An escaped backslash and a whole pair (group 1) stay as they are.
@@ -32,66 +32,42 @@ def replace_unreadable(
     """Yield the records of a file, with U+FFFD for each character that can't be read.
 
     At their end `notes` gets a line that counts the rows with such characters. Raises LongtailError
-    then for a file that seems to be in another encoding.
+    then for a file with more bytes that are not UTF-8 than characters that are: it seems to be in
+    another encoding.
     """
-    damage = Damage()
+    number = 0
+    damaged = []  # numbers of rows
+    rows_not_utf8 = 0
+    n_bytes = 0  # that are not UTF-8
+    n_characters = 0  # that are not ASCII, and can be read
     for number, record in enumerate(records, start=1):
         text = json.dumps(record, ensure_ascii=False)
         whole = _whole(text)
-        damage.count(number, text, whole)
-        yield record if whole == text else json.loads(whole)
+        if not text.isascii():
+            n_bytes_of_row = len(NOT_UTF8.findall(text))
+            rows_not_utf8 += n_bytes_of_row > 0
+            n_bytes += n_bytes_of_row
+            n_characters += len(NOT_ASCII.findall(text)) - n_bytes_of_row
+        if whole == text:
+            yield record
+        else:
+            damaged.append(number)
+            yield json.loads(whole)
 
-    damage.check(path)
-    notes += damage.described(path)
-
-
-@dataclass
-class Damage:
-    """Counts of the rows of a file, and of characters that can't be read."""
-
-    rows: int = 0
-    mended: list[int] = field(default_factory=list)  # numbers of rows
-    rows_not_utf8: int = 0
-    bytes_not_utf8: int = 0
-    characters: int = 0  # that are not ASCII, and can be read
-
-    def count(self, number: int, text: str, whole: str) -> None:
-        """Count what stands in a row's text, which is `whole` once it is mended."""
-        self.rows = number
-        if whole != text:
-            self.mended.append(number)
-        if text.isascii():
-            return
-        n_bytes = len(NOT_UTF8.findall(text))
-        self.rows_not_utf8 += n_bytes > 0
-        self.bytes_not_utf8 += n_bytes
-        self.characters += len(text) - len(text.encode("ascii", "ignore")) - n_bytes
-
-    @property
-    def may_be_encoding(self) -> bool:
-        """Whether there are more bytes that are not UTF-8 than characters that are."""
-        return self.bytes_not_utf8 > self.characters
-
-    def check(self, path: Path) -> None:
-        """Raise LongtailError for a file that seems to be in another encoding."""
-        most = max(1, MAX_SHARE * self.rows)
-        if self.rows_not_utf8 > most and self.may_be_encoding:
-            raise LongtailError(
-                f"{path}: row {self.mended[0]}: not UTF-8, as {self.rows_not_utf8:,} of "
-                f"{self.rows:,} rows; {other_encoding(path)}"
-            )
-
-    def described(self, path: Path) -> list[str]:
-        """A line that counts the rows with characters that can't be read, if there are any."""
-        if not self.mended:
-            return []
-        line = (
-            f"{path.name}: {len(self.mended):,} of {self.rows:,} rows have characters that can't "
-            f"be read, as row {self.mended[0]}; U+FFFD stands for each"
-        )
-        if self.may_be_encoding:
-            line += f"; if the file is in another encoding, {other_encoding(path)}"
-        return [line]
+    if not damaged:
+        return
+    first = damaged[0]
+    advice = other_encoding(path) if n_bytes > n_characters else ""
+    if advice and rows_not_utf8 > max(1, MAX_SHARE * number):
+        count = f"{rows_not_utf8:,} of {number:,} rows"
+        raise LongtailError(f"{path}: row {first}: not UTF-8, as {count}; {advice}")
+    line = (
+        f"{path.name}: {len(damaged):,} of {number:,} rows have characters that can't be read, "
+        f"as row {first}; U+FFFD stands for each"
+    )
+    if advice:
+        line += f"; if the file is in another encoding, {advice}"
+    notes.append(line)
 
 
 def _whole(text: str) -> str:

@@ -48,6 +48,27 @@ READ = {
         "config": {"tests": []},
     },
     "LangSmith": lines(LANGSMITH),
+    "Langfuse": lines(
+        [
+            {"id": row, "input": {"question": asked}, "output": {"content": said}}
+            for row, _, asked, _, said in ROWS
+        ]
+    ),
+    "AlpacaEval": [
+        {"instruction": asked, "output": said} for asked, said in zip(ASKED, SAID, strict=True)
+    ],
+    "tokens beside the answer": lines(
+        [
+            {"question": asked, "response": {"text": said, "usage": {"completion": 12}}}
+            for asked, said in zip(ASKED, SAID, strict=True)
+        ]
+    ),
+    "pandas.json_normalize": lines(
+        [
+            {"id": row, "vars.question": asked, "response.output": said, "response.cached": True}
+            for row, _, asked, _, said in ROWS
+        ]
+    ),
     "MLflow and W&B": {"columns": NAMES, "data": LISTS, "ncols": 3},
     "pandas": {"columns": NAMES, "index": [0, 1, 2], "data": LISTS},
     "SQL of Elasticsearch": {"columns": [{"name": name} for name in NAMES], "rows": LISTS},
@@ -82,7 +103,7 @@ def test_a_column_of_bytes_is_text(tmp_path):
 
 def test_fields_that_several_objects_have_are_no_columns(tmp_path):
     records = [
-        {"case": {"question": asked, "answer": gold}, "run": {"answer": said}}
+        {"case": {"question": asked, "answer": gold[0]}, "run": {"answer": said}}
         for _, _, asked, gold, said in ROWS
     ]
     with pytest.raises(LongtailError, match=r"its columns are .*case\.answer, run\.answer"):
@@ -97,7 +118,7 @@ REFUSED = {
                 for asked, said in zip(ASKED, SAID, strict=True)
             ]
         },
-        r"its columns are instance\.input, result\.texts, and others are named so: jq -c "
+        r"its columns are instance\.input\.text, result\.texts, and others are named so: jq -c "
         r"'\.request_states\[\] \| \{NAME: \.PATH, NAME: \.PATH\}' a.json > a.json.jsonl",
     ),
     "two systems": (
@@ -144,11 +165,13 @@ def test_a_folder_of_a_table_names_what_makes_one_file_of_it(tmp_path):
 
 
 def test_questions_are_found_inside_an_object_too(tmp_path):
-    """SQuAD's layout."""
+    """SQuAD's layout, and a page of the Hub's rows."""
     asked = [
         {"id": id_, "question": text, "answers": [{"text": gold} for gold in golds]}
         for _, id_, text, golds, _ in ROWS
     ]
     squad = {"version": "2.0", "data": [{"title": "T", "paragraphs": [{"qas": asked}]}]}
-    questions = read_question_table(write(tmp_path, "a.json", squad), needed=("question",))
-    assert (questions.asked.questions, questions.asked.answers) == (ASKED, GOLD)
+    page = {"rows": [{"row_idx": 0, "row": record} for record in asked]}
+    for content in (squad, page):
+        questions = read_question_table(write(tmp_path, "a.json", content), needed=("question",))
+        assert (questions.asked.questions, questions.asked.answers) == (ASKED, GOLD)
