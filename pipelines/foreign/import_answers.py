@@ -16,7 +16,6 @@ from pipelines import methods
 from pipelines.answering.answer_files import METADATA_KEY, about, kind_by_name
 from pipelines.errors import LongtailError
 from pipelines.foreign.cell_values import judgement, read_numbers
-from pipelines.foreign.join_predictions import Match
 from pipelines.foreign.judge_files import JudgedFile, check_pattern, judge_file
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import Questions, read_question_table
@@ -183,23 +182,14 @@ def _table(
     columns["correct"] = judged.right
     if predictions.texts is not None:
         columns["prediction"] = [predictions.texts[row] for row in match.rows]
-        columns["correct_word"] = _judge_words(predictions, match, questions, language)
+        columns["correct_word"] = [
+            matching.word(predictions.texts[row], questions.asked.answers[place], language)
+            for row, place in match.pairs
+        ]
     for name in MEASURES:
         if name in predictions.cells:
             columns[name] = _measures(predictions, name, match.rows)
     return pa.table(columns, schema=PREDICTIONS.schema)
-
-
-def _judge_words(
-    predictions: Predictions, match: Match, questions: Questions, language: Language
-) -> list[bool]:
-    """Whether each prediction has an answer as whole words."""
-    texts = predictions.texts or []
-    judged = []
-    for row, place in match.pairs:
-        answers = questions.asked.answers[place]
-        judged.append(matching.word(texts[row], answers, language))
-    return judged
 
 
 def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list[Any]:

@@ -266,10 +266,10 @@ def _judgements(
     if predictions.texts is None or not has_answers:
         return own
 
-    right = []
-    for row, place in match.pairs:
-        answers = questions.asked.answers[place]
-        right.append(matching.substring(predictions.texts[row], answers))
+    right = [
+        matching.substring(predictions.texts[row], questions.asked.answers[place])
+        for row, place in match.pairs
+    ]
     n_differing = int(np.not_equal(own, right).sum()) if own else 0
     if n_differing:
         lines.append(

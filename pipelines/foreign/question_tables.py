@@ -65,11 +65,6 @@ class Questions:
     notes: Sequence[str] = ()  # on what may surprise about the cells
 
     @property
-    def unknown(self) -> int:
-        """How many questions have no signal."""
-        return int((~np.isfinite(self.signal)).sum())
-
-    @property
     def has_fractions(self) -> bool:
         """Whether the signal is no count, such as the logarithm of one."""
         known = self.signal[np.isfinite(self.signal)]
@@ -98,7 +93,8 @@ class Questions:
                 "maybe its logarithm; thresholds are in its unit"
             )
         lines += self.notes
-        empty = {"signal": self.unknown, "answers": self.asked.answer_sets.count(frozenset())}
+        n_unknown = int(np.isnan(self.signal).sum())
+        empty = {"signal": n_unknown, "answers": self.asked.answer_sets.count(frozenset())}
         for role, meaning in EMPTY.items():
             if role in self.columns and empty[role]:
                 count = f"{empty[role]:,} of {size}"

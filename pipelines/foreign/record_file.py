@@ -83,20 +83,15 @@ def _inside(value: Any, name: str) -> Any:
     if isinstance(value, str):
         value = written_value(value)
     if isinstance(value, list):
-        return _element(value, name)
+        try:
+            return value[int(name)]
+        except (ValueError, IndexError):
+            return None
     if not isinstance(value, dict):
         return None
     if name in value:
         return value[name]
     return known_fields(value, {plain(name)}).get(plain(name))
-
-
-def _element(values: list[Any], name: str) -> Any:
-    """What stands in a place of a list."""
-    if not re.fullmatch(r"-?\d+", name):
-        return None
-    position = int(name)
-    return values[position] if -len(values) <= position < len(values) else None
 
 
 def rows_as_records(

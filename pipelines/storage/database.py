@@ -81,9 +81,9 @@ def column_types(db: duckdb.DuckDBPyConnection, view: str) -> dict[str, str]:
     return dict(zip(columns.columns, map(str, columns.types), strict=True))
 
 
-def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
+def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:
     """The only row of a query."""
-    (only_row,) = db.sql(query, params=values).fetchall()
+    (only_row,) = db.sql(query).fetchall()
     return only_row
 
 
