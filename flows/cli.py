@@ -3,15 +3,14 @@
 import io
 import itertools
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows import profiles, surroundings, terminal
+from flows import surroundings, terminal
 from flows.commands import (
     accepting,
     alerting,
@@ -50,7 +49,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     "Publish": (publishing.release,),
 }
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder
-TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
 INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
 COMPLETION = (
@@ -164,44 +162,11 @@ def _go_to_root(needed: bool) -> None:
 
 
 def _usage_message(error: Any, words: list[str]) -> str:
-    """What is wrong with a command line, what was given, what is allowed, and where to look."""
+    """What is wrong with a command line, what is allowed, and where to look."""
     problem = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
-    for pydantic_type, users_type in TYPES.items():
-        problem = re.sub(
-            rf"Input should be a valid {pydantic_type}\b.*", f"expected {users_type}", problem
-        )
-
-    parameter = getattr(error, "param", None)
-    value = _value_of_option(getattr(parameter, "opts", ()), words)
-    if value and value not in problem:
-        problem += f", it is {value}"
-    profile = _profile_without_option(error.ctx, words)
-    if profile:
-        problem += f"; a profile is named as --profile {profile}"
-
     command = error.ctx.command_path if error.ctx else " ".join(["longtail", *words[:1]])
     end = "?" if "Did you mean" in problem else ";"
     return f"{command}: {problem[:1].lower()}{problem[1:]}{end} `{command} -h` lists what it takes"
-
-
-def _value_of_option(names: Sequence[str], words: list[str]) -> str:
-    """What the command line gives for an option of these names, as `--port 80` or `--port=80`."""
-    parts = [part for word in words for part in word.split("=", 1)]
-    for name, value in itertools.pairwise(parts):
-        if name in names:
-            return value
-    return ""
-
-
-def _profile_without_option(context: Any, words: list[str]) -> str | None:
-    """The profile that a command with --profile is given without that option."""
-    if not context or all(param.name != "profile" for param in context.command.params):
-        return None
-    known = profiles.names()
-    for before, word in itertools.pairwise(words):
-        if before != "--profile" and word in known:
-            return word
-    return None
 
 
 if __name__ == "__main__":

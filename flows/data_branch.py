@@ -18,12 +18,11 @@ from flows.parts import Part
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
-from pipelines.work.run_log import WRITTEN
+from pipelines.work.run_names import WRITTEN
 
 BRANCH = "longtail/data"
 PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
 NAMES_SHOWN = 3  # files that an error names
-COMMIT_CHARS = 7  # of a commit's hash, as git shows it
 VARIABLES = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 SETTINGS = {
     "core.hooksPath": os.devnull,

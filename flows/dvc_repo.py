@@ -25,7 +25,7 @@ from flows import surroundings
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
 from pipelines.storage import disks, dvc_hashes
-from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.storage.atomic import SCRATCH, write_text
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -263,8 +263,7 @@ def _write(path: Path, text: str) -> None:
     """Write a file that does not have this text yet."""
     if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
         return
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 # outputs and their hashes

@@ -10,7 +10,6 @@ than before.
 import logging
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -20,14 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import UUID
 
-import httpx
 from prefect import get_run_logger, task
-from prefect.client.orchestration import get_client
-from prefect.exceptions import PrefectException
-from prefect.runtime import flow_run, task_run
-from prefect.states import Failed, Pending, Running, State
+from prefect.runtime import flow_run
+from prefect.states import Failed, State
 
 from flows import data_branch, dvc_repo, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
@@ -38,7 +33,6 @@ from pipelines.work.run_log import FLOW, record_of
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
-SILENT_SECONDS = 10  # DVC speaks once it has its lock; after so long it counts as waiting for it
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
 BLOCK_BYTES = 1 << 16  # of a process's output, read at a time
 STOP_SECONDS = 10  # that DVC's processes have to end
@@ -235,8 +229,6 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     ended = Ended()
     output = process.stdout
     assert output, "it is a pipe"
-    if words[0] == "repro":
-        _show_waiting(output)
     with output, log.open("w", encoding="utf-8") as file:
         for line in _lines(output, work.say):
             if HINT.fullmatch(line):
@@ -280,28 +272,6 @@ def _environment() -> dict[str, str]:
         "PATH": os.pathsep.join(path),
         dvc_repo.SITE_CACHE_VARIABLE: dvc_repo.site_cache(Path.cwd()),
     }
-
-
-def _show_waiting(stream) -> None:
-    """Show this task as pending on Prefect's pages while DVC waits for its lock."""
-    message = "DVC waits for its lock, or looks at what changed"
-    is_shown = False
-    while True:
-        timeout = None if is_shown else SILENT_SECONDS
-        readable, _, _ = select.select([stream], [], [], timeout)
-        if readable:
-            break
-        is_shown = _set_state(Pending(name="AwaitingLock", message=message))
-    if is_shown:
-        _set_state(Running())
-
-
-def _set_state(state: State) -> bool:
-    """Show this task in a state; False if the server has not heard of the task yet."""
-    with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-        client.set_task_run_state(UUID(task_run.id), state, force=True)
-        return True
-    return False
 
 
 def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:

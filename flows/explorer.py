@@ -3,7 +3,6 @@
 Every view is an address; nothing can be changed.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from flows.server import choose_port
 from pipelines.errors import LongtailError
 from pipelines.explorer import pages
 from pipelines.explorer.run import RUN_MAKES_IT, Run, open_run
@@ -125,32 +125,21 @@ def serving(
     Without `port` it is PORT, or a free one where that is taken. Raises LongtailError if `port` is
     taken.
     """
-    with _listening(port) as listening:
-        config = uvicorn.Config(
-            app(open_run, places), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        while not server.started and thread.is_alive():
-            time.sleep(0.01)
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(STOP_SECONDS)
-
-
-def _listening(port: int | None) -> socket.socket:
-    """A socket at `port`, or without one at PORT or a free port."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port = choose_port(port, PORT)
+    config = uvicorn.Config(
+        app(open_run, places),
+        port=port,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        time.sleep(0.01)
     try:
-        listening.bind(("127.0.0.1", port or PORT))
-    except OSError:
-        if port:
-            listening.close()
-            advice = "end what listens there, or choose another"
-            raise LongtailError(f"port {port} is taken; {advice}") from None
-        listening.bind(("127.0.0.1", 0))
-    return listening
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(STOP_SECONDS)

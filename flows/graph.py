@@ -59,7 +59,6 @@ FILES_CHANGED = Reason("changed", "files outside of the project")
 @dataclass(frozen=True)
 class Stage:
     name: str  # DVC's, with the matrix item: chunk@pile
-    description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
     workers: str | None  # that it takes: "one", "all" for its shards, None if it hardly computes
     metrics: tuple[Path, ...]  # JSON files
@@ -185,11 +184,9 @@ def behind(stages: list[Stage], changed: Mapping[str, Collection[Reason]]) -> se
     return names
 
 
-def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
-    """The stages of these names, or all without names, with all that they need.
-
-    Raises LongtailError if there is no such stage.
-    """
+def part(stages: list[Stage], chosen: Part) -> list[Stage]:
+    """The last stages of a part with all that they need. Raises LongtailError if it has none."""
+    names = PARTS[chosen]
     if not names:
         return stages
     wanted = {stage.name for stage in stages if stage.base_name in names}
@@ -265,7 +262,6 @@ def _stage(root: Path, graph, stage) -> Stage:
     needs = sorted(needed.addressing for needed in graph.successors(stage))
     return Stage(
         name=stage.addressing,
-        description=stage.desc or "",
         needs=tuple(needs),
         workers=meta.get("workers"),
         metrics=tuple(metrics),

@@ -10,7 +10,7 @@ from flows.gate import Judgement
 from flows.graph import Reason, Stage
 from pipelines import safe_text
 from pipelines.params import params_file
-from pipelines.work import run_log
+from pipelines.work import run_names
 
 HEADLINES = Path("data/headlines.json")  # the metrics of the stage `report`, which sum up a run
 REPORT = Path("data/report")
@@ -19,11 +19,11 @@ REASONS_SHOWN = 2  # of why a stage ran
 
 def tags(profile: str, month: str) -> list[str]:
     """What Prefect's list of runs is filtered by."""
-    git = run_log.git_tags()
+    git = run_names.git_tags()
     listed = [f"profile: {profile}", f"month: {month}"]
-    if run_log.COMMIT in git:
-        listed.append(f"commit: {git[run_log.COMMIT][: run_log.COMMIT_CHARS]}")
-    if git.get(run_log.DIRTY) == "true":
+    if run_names.COMMIT in git:
+        listed.append(f"commit: {git[run_names.COMMIT][: run_names.COMMIT_CHARS]}")
+    if git.get(run_names.DIRTY) == "true":
         listed.append("uncommitted changes")
     return listed
 

@@ -21,7 +21,7 @@ from pipelines.params.params import Fetch
 from pipelines.sources import snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 PARAMS = Path("params.yaml")
 
@@ -105,8 +105,7 @@ def set_month(month: str, path: Path) -> str:
         raise LongtailError(f"{path}: {problem}, expected `month: {old}`")
     if month == old:
         return f"popularity.month is {month} already"
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return f"popularity.month was {old}, and is {month} from now on"
 
 

@@ -6,7 +6,7 @@ import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 FOLDER = Path("conf/profile")
 
@@ -61,5 +61,4 @@ def write_profile(name: str, path: Path) -> None:
     text = compose(name)
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)

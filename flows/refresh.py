@@ -42,7 +42,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, Section
 from pipelines.work import run_log
-from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
+from pipelines.work.run_log import Run
+from pipelines.work.run_names import COMMIT_CHARS, MONTH, PART, WHOLE, name_run
 
 MAKE_UP = 2  # months
 LATE_AFTER = 20  # days
@@ -169,7 +170,7 @@ def _refresh(part: Part, anew: bool, handover: Handover) -> State:
     settings = params_file.load_settings(Settings)
     _label(part, settings)
     stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)
-    stages = graph.part(stages, graph.PARTS[part])
+    stages = graph.part(stages, part)
 
     work = Reproduction(stages, changed, settings.compute, anew)
     tag = data_branch.month_tag(settings.profile, part, settings.popularity.month)
@@ -228,7 +229,7 @@ def _land(
         messages.append(release.message)
     data_branch.tag_month(root, tag, commit, judged.accepted)
     tags = ", ".join(data_branch.tags_of(root, commit))
-    messages.append(f"commit {commit[: data_branch.COMMIT_CHARS]}, {tags}")
+    messages.append(f"commit {commit[:COMMIT_CHARS]}, {tags}")
     if handover.git_remote:
         messages.append(_push_commits(handover.git_remote, commit))
     if handover.to:

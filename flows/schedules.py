@@ -39,7 +39,7 @@ def serve(home: Path, port: int) -> None:
             print(f"the schedules run already, see {page}")
             return
 
-        print("starting Prefect's server and a worker, which may take a minute", flush=True)
+        print("starting Prefect's server and a worker, which may take a minute")
         _end_earlier_worker()
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
@@ -48,7 +48,7 @@ def serve(home: Path, port: int) -> None:
             with workspace.alone(waiting=print):
                 _report_interrupted_runs()
             with _worker(home) as worker:
-                print("waiting for their times", flush=True)
+                print("waiting for their times")
                 worker.wait()
         raise LongtailError(f"the worker ended, see {home / 'worker.log'}")
 

@@ -147,10 +147,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
 
     Yields its API's URL once it is healthy, and stops it at the end.
     """
-    if port and port_for(port) != port:
-        advice = "end what listens there, or choose another with --port"
-        raise LongtailError(f"port {port} is taken; {advice}")
-    port = port or port_for(0)
+    port = choose_port(port, 0)
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     note = home / "server.json"
@@ -260,6 +257,18 @@ def _wait_until_healthy(url: str, process: subprocess.Popen) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def choose_port(port: int | None, usual: int) -> int:
+    """`port`, or without one the usual port or a free one.
+
+    Raises LongtailError if `port` is taken.
+    """
+    chosen = port_for(port or usual)
+    if port and chosen != port:
+        advice = "end what listens there, or choose another with --port"
+        raise LongtailError(f"port {port} is taken; {advice}")
+    return chosen
 
 
 def port_for(usual: int) -> int:

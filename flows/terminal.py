@@ -92,7 +92,7 @@ def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> No
         for name, address in addresses:
             label = f"{name}:"
             print(f"{label:{width}} {address}")
-        print("(Ctrl-C ends it)", flush=True)
+        print("(Ctrl-C ends it)")
         if show:
             open_page(addresses[0][1])
         threading.Event().wait()

@@ -135,13 +135,15 @@ def guard() -> None:
 
 
 class _Guarded:
-    """A stream for texts that writes no secret; in all else it is `stream`."""
+    """A stream that writes each line at once, and no secret; in all else it is `stream`."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         self._stream.write(hidden(text))
+        if text.endswith("\n"):
+            self._stream.flush()  # also where a pipe takes it: lines tell what is done now
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

@@ -31,7 +31,7 @@ def accept(
     params = params_file.load_params()
     month = params.popularity.month
     stages, _ = graph.read_graph(Path.cwd(), beside_a_run=True)
-    stages = graph.part(stages, graph.PARTS[part])
+    stages = graph.part(stages, part)
     judged = gate.examine(params.profile, part, month, stages)
 
     stopping = {failure.key.expectation for failure in judged.stopping}

@@ -14,7 +14,7 @@ from flows import terminal
 from flows.commands.options import PORTS, JsonOption, OpenOption, print_json
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 if TYPE_CHECKING:
     from flows.graph import Reason, Stage
@@ -208,8 +208,7 @@ def reproduce() -> None:
     compared = [run.compare(figure, published) for figure in published.figures]
     for line in comparison_page.lines(compared):
         terminal.show(line)
-    with atomic(REPRODUCTION) as file:
-        file.write_text(comparison_page.as_csv(compared, published), encoding="utf-8")
+    write_text(REPRODUCTION, comparison_page.as_csv(compared, published))
     print()
     terminal.show(f"all numbers, and what each of them needs: {REPRODUCTION}")
 

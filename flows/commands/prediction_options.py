@@ -14,7 +14,7 @@ import typer
 
 from flows import terminal
 from pipelines.errors import LongtailError
-from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.storage.atomic import SCRATCH, write_text
 from pipelines.storage.file_kinds import check_link, check_no_folder
 
 if TYPE_CHECKING:
@@ -175,8 +175,7 @@ def notes_of(questions: Questions, answered: Sequence[Answered]) -> list[str]:
 def write_files(out: Path, texts: Mapping[str, str]) -> None:
     """Write files into a folder, each whole or not at all; other files there stay."""
     for name, text in texts.items():
-        with atomic(out / name) as file:
-            file.write_text(text, encoding="utf-8")
+        write_text(out / name, text)
     if not Path("dvc.yaml").is_file():  # outside of a project nothing but the result stays
         for folder in (SCRATCH / "tmp", SCRATCH):
             with suppress(OSError):

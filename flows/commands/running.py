@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,11 +13,9 @@ import typer
 from flows import terminal
 from flows.commands.options import PORTS, JsonOption, ProfileOption, print_json
 from flows.parts import Part
-from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
-from pipelines.work import run_log
 
 if TYPE_CHECKING:
     from flows.graph import Stage
@@ -64,24 +61,17 @@ def run(
         surroundings.check_git_index(Path.cwd())
 
         stages, changed = graph.read_with_cache(Path.cwd(), print)
-        stages = graph.part(stages, graph.PARTS[part])
+        stages = graph.part(stages, part)
         n_changed = sum(stage.name in changed for stage in stages)
         if not (n_changed or push or commit or month):
             gate.examine(params.profile, part, params.popularity.month, stages).check()
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
-            _warn_of_mlflow()
             terminal.show(
                 f"{n_changed} of {len(stages)} stages changed; they and what depends on them follow"
             )
             _run_flow(part, stages, month, push, commit)
         _show_results(part, stages)
-
-
-def _warn_of_mlflow() -> None:
-    problem = run_log.trouble()
-    if problem:
-        print(f"warning: {safe_text.line(problem)}", file=sys.stderr)
 
 
 def _run_flow(

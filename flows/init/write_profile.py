@@ -20,7 +20,7 @@ from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import other_weights
 from pipelines.sources import corpus_layouts
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 LOOKED_FOR = (
     "popQA.tsv, passages (DPR's psgs_w100.tsv or another corpus), a Wikipedia dump "
@@ -200,8 +200,7 @@ def _write_checked(path: Path, text: str) -> None:
     """Write a profile that composes; if it does not, what was there before comes back."""
     before = path.read_bytes() if path.exists() else None
     try:
-        with atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text)
         profiles.compose(path.stem)
     except BaseException:
         if before is None:

@@ -300,7 +300,7 @@ def _answer_missing(
     questions, lines = given_passages.read_asked(dataset, settings, DATA)
     demonstrations = prompts.read_demonstrations(dataset, DATA)
     for line in lines:
-        print(f"{dataset}: {line}", flush=True)
+        print(f"{dataset}: {line}")
 
     metrics = {}
     model = open_lm.MODELS / lm_name
@@ -334,7 +334,7 @@ def _answer_missing(
             if reasons:
                 says_why = f"see data/predictions/{dataset}/{lm_name}/{unanswered.FILE}"
                 line = unanswered.describe(reasons, table.num_rows)
-                print(f"{dataset}, {file_name}: {line}; {says_why}", flush=True)
+                print(f"{dataset}, {file_name}: {line}; {says_why}")
             forget_answers(dataset, lm_name, way, file.name)
             for name, value in _metrics(table, seconds).items():
                 metrics[f"{way}/{name}"] = value

@@ -11,7 +11,7 @@ from pipelines.check.entries import read_entries
 from pipelines.check.judgement import Unmet
 from pipelines.intervals import plainly
 from pipelines.params.param_types import Month, Section
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 FILE = Path("conf/accepted.yaml")
 HEAD = "# What `longtail accept` wrote: these values need not be as expected (docs/schedules.md).\n"
@@ -68,5 +68,4 @@ def accept(unmet: Sequence[Unmet], month: str, reason: str, who: str, path: Path
 
     entries = ENTRIES.dump_python(list(acceptances.values()))
     text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
-    with atomic(path) as temporary:
-        temporary.write_text(HEAD + text, encoding="utf-8")
+    write_text(path, HEAD + text)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from pipelines.check.entries import parse_entries
 from pipelines.intervals import Interval
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,8 +64,7 @@ def write_baseline(baseline: Baseline, path: Path = FILE) -> None:
     text = yaml.safe_dump(
         entries, sort_keys=False, allow_unicode=True, default_flow_style=None, width=LINE_CHARS
     )
-    with atomic(path) as temporary:
-        temporary.write_text(HEAD + text, encoding="utf-8")
+    write_text(path, HEAD + text)
 
 
 def next_baseline(

@@ -11,7 +11,6 @@ A capped corpus takes source documents in the order of their keys, smallest firs
 of the document's id. So a document's place does not depend on files or processes.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -41,7 +40,6 @@ BYTES_PER_PROCESS = 1_000_000
 FIRST_ROUND = 0.01  # share of the source documents that the first round of a capped corpus reads
 MARGIN = 1.1  # how much more is read in the next round than seems to be needed
 BATCH_BYTES = 4_000_000  # of raw text
-FILES_NAMED = 5  # of those that repeat documents
 
 
 class Settings(Section):
@@ -65,8 +63,7 @@ class Pieces:
 
     parts: list[Path]
     batches: list[Path]
-    # file -> source documents of it that were left out, because they repeat another
-    copies: Counter[str]
+    copies: int  # source documents that were left out, because they repeat another
 
 
 def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) -> dict[str, float]:
@@ -110,8 +107,12 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) 
         )
     for path in store.folder.glob(f"*-{name}/{key}"):
         store.forget(path.parent.name, key)
-    _say_copies(name, pieces.copies)
-    return metrics | {"duplicates": float(pieces.copies.total())}
+    if pieces.copies:
+        print(
+            f"{name}: {pieces.copies:,} source documents repeat a text, or a page of a newer dump, "
+            "and are left out"
+        )
+    return metrics | {"duplicates": float(pieces.copies)}
 
 
 def _check_globs(raw: Path, files: list[Path], name: str, corpus: Corpus) -> None:
@@ -162,24 +163,10 @@ def _read_and_cut(
                 break
             share = min(share * MARGIN * wanted / documents, 1.0) if documents else 1.0
 
-    copies: Counter[str] = Counter()
+    copies = 0
     for batch in batches:
-        for (file, _), new_id in batch.repeated.items():
-            if new_id is None:
-                copies[file] += 1
+        copies += list(batch.repeated.values()).count(None)
     return Pieces(part_folders, batch_folders, copies)
-
-
-def _say_copies(name: str, copies: Counter[str]) -> None:
-    """Print which files repeat documents, if any do."""
-    if not copies:
-        return
-    by_file = [f"{file} ({count:,})" for file, count in copies.most_common(FILES_NAMED)]
-    print(
-        f"{name}: {copies.total():,} source documents repeat a text, or a page of a newer dump, "
-        f"and are left out: {', '.join(by_file)}",
-        flush=True,
-    )
 
 
 def main() -> None:

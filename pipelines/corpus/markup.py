@@ -13,20 +13,18 @@ a hole in a sentence.
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
-import yaml
 from mwparserfromhell.definitions import PARSER_BLACKLIST
 
+from pipelines.corpus.template_kinds import WIKITEXT
 from pipelines.corpus.templates import Wiki
 from pipelines.corpus.variants import without_variants
 
-_READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
-DROPPED_TAGS = frozenset(_READ["tags"]["dropped"])
-MISSED_TAGS = frozenset(_READ["tags"]["missed"])
-LINE_BREAKS = frozenset(_READ["tags"]["line_breaks"])
-INLINE_TAGS = frozenset(_READ["tags"]["inline"])
+DROPPED_TAGS = frozenset(WIKITEXT["tags"]["dropped"])
+MISSED_TAGS = frozenset(WIKITEXT["tags"]["missed"])
+LINE_BREAKS = frozenset(WIKITEXT["tags"]["line_breaks"])
+INLINE_TAGS = frozenset(WIKITEXT["tags"]["inline"])
 RAW_TAGS = frozenset(PARSER_BLACKLIST)  # their content is not parsed as markup
 TAGS = DROPPED_TAGS | LINE_BREAKS | INLINE_TAGS | RAW_TAGS
 # Placeholders. Without them the text around a cut could join to new markup.

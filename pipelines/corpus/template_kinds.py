@@ -31,9 +31,9 @@ DIRECTIONS = frozenset("NSEW")
 DEGREES = "\u00b0"
 ANGLE_UNITS = (DEGREES, "\u2032", "\u2033")  # degrees, minutes, seconds
 
-_READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
+WIKITEXT = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
 BETWEEN: dict[str, str] = {}  # word of a range -> text
-for text, words in _READ["between"].items():
+for text, words in WIKITEXT["between"].items():
     BETWEEN |= dict.fromkeys(words, text)
 
 
@@ -204,10 +204,10 @@ def _unit(field: Field) -> str | None:
 def _unit_text(unit: str) -> str:
     power = POWER_OF_TEN.match(unit)
     if not power:
-        return _READ["units"].get(unit, unit)
-    word = _READ["powers_of_ten"][int(power[1])]
+        return WIKITEXT["units"].get(unit, unit)
+    word = WIKITEXT["powers_of_ten"][int(power[1])]
     unit = unit[power.end() :]
-    return f"{word} {_READ['units'].get(unit, unit)}"
+    return f"{word} {WIKITEXT['units'].get(unit, unit)}"
 
 
 def _powers(field: Field) -> str | None:

@@ -9,17 +9,12 @@ wikitext.yaml says how a form is written.
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
-
-import yaml
 
 from pipelines.corpus.template_forms import Parameters, check, filled
-from pipelines.corpus.template_kinds import KINDS, Field
+from pipelines.corpus.template_kinds import KINDS, WIKITEXT, Field
 from pipelines.language.language import MediaWiki
 
 NAMES_KEPT = 1 << 14  # names of templates whose form is kept: the same few are everywhere
-
-_READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
 
 
 class Wiki:
@@ -35,9 +30,9 @@ class Wiki:
         prefixes = "|".join(map(re.escape, media.hidden_links.split()))
         self.hidden_link = re.compile(rf"\s*({prefixes})\s*:", re.IGNORECASE)
 
-        self._forms = _by_name(_READ["shown"]) | _by_name(media.shown)
+        self._forms = _by_name(WIKITEXT["shown"]) | _by_name(media.shown)
         self._forms_of_patterns: list[tuple[re.Pattern[str], str]] = []
-        for table in (media.shown_patterns, _READ["shown_patterns"]):
+        for table in (media.shown_patterns, WIKITEXT["shown_patterns"]):
             for form, patterns in table.items():
                 pattern = re.compile("|".join(patterns))
                 self._forms_of_patterns.append((pattern, form))

@@ -54,28 +54,20 @@ class Question:
     documents: dict[str, dict]
 
     @property
-    def all_answers(self) -> list[Reader]:
-        """(language model, method, answer) of each answer."""
-        readers = []
-        for lm, by_method in self.answers.items():
-            for method, answer in by_method.items():
-                readers.append((lm, method, answer))
-        return readers
-
-    @property
     def passages(self) -> list[Passage]:
         """The best passages of the answers; the most used one comes first, written ones last."""
         retrieved: dict[str, Passage] = {}
         written = []
-        for reader in self.all_answers:
-            lm, _, answer = reader
-            document = self.documents.get(answer["doc_id"])
-            if answer["passage"]:
-                passage = Passage(f"written by {lm}", "", answer["passage"], [reader])
-                written.append(passage)
-            elif document:
-                passage = Passage(document["title"], document["id"], document["text"], [])
-                retrieved.setdefault(passage.doc_id, passage).readers.append(reader)
+        for lm, by_method in self.answers.items():
+            for method, answer in by_method.items():
+                reader = (lm, method, answer)
+                document = self.documents.get(answer["doc_id"])
+                if answer["passage"]:
+                    passage = Passage(f"written by {lm}", "", answer["passage"], [reader])
+                    written.append(passage)
+                elif document:
+                    passage = Passage(document["title"], document["id"], document["text"], [])
+                    retrieved.setdefault(passage.doc_id, passage).readers.append(reader)
         most_used = sorted(retrieved.values(), key=lambda passage: -len(passage.readers))
         return [*most_used, *written]
 

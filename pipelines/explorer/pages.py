@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import tables
 from pipelines.explorer import one_question, scored_texts, slices
 from pipelines.explorer.addresses import number_of_pages
-from pipelines.explorer.one_question import Question, RebuiltPrompts
+from pipelines.explorer.one_question import Question
 from pipelines.explorer.reasons import PASSAGES, READ, REASONS
 from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.explorer.scored_texts import Texts
@@ -117,10 +117,6 @@ def part_of(count: int, total: int) -> str:
     return f"{100 * count / total:.0f} %"
 
 
-def percent_of_weight(weight: float) -> str:
-    return f"{100 * weight:.1f} %"
-
-
 def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
 
@@ -148,10 +144,6 @@ def shortened(text: str) -> str:
     return words.beginning(text, TEXT_LENGTH)
 
 
-def prompt_texts(sent: RebuiltPrompts) -> list[str]:
-    return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]
-
-
 def sentence(text: str) -> str:
     """The text with a capital letter at its beginning."""
     return text[:1].upper() + text[1:]
@@ -164,22 +156,6 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
     """
     names = [unicodedata.normalize("NFC", answer).strip() for answer in answers]
     return words.split(unicodedata.normalize("NFC", text), names)
-
-
-def wrong_answers(question: Question) -> dict[str, bool]:
-    """Each answer that is wrong by the published rule -> whether a passage has it, as `marked`."""
-    passages = [passage.text for passage in question.passages]
-    right_names = {name.lower() for name in question.row["possible_answers"]}
-
-    wrong = {}
-    for _, _, answer in question.all_answers:
-        if answer["correct"] is not False:
-            continue
-        name = unicodedata.normalize("NFC", answer["prediction"] or "").strip()
-        if name and name.lower() not in right_names and name not in wrong:
-            n_parts = [len(marked(passage, [name])) for passage in passages]
-            wrong[name] = any(n > 1 for n in n_parts)
-    return wrong
 
 
 def method_kind(method: str) -> str:
@@ -210,18 +186,15 @@ FILTERS: dict[str, Callable] = {
     "range": range_of,
     "counted": counted,
     "marked": marked,
-    "wrong": wrong_answers,
     "subject": subject_id,
     "long": shortened,
     "beginning": words.beginning,
-    "prompts": prompt_texts,
     "part_of": part_of,
     "sentence": sentence,
     "holder": holder,
     "kind": method_kind,
     "read": READ.get,
     "in_percent": in_percent,
-    "weight": percent_of_weight,
     "signed": signed,
     "probability": probability,
     "level": shade,

@@ -105,9 +105,9 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
 
     repeated = counts["duplicate_entities"]
     if repeated:
-        print(f"entities: {repeated:,} lines repeat an item; {FIRST_COUNTS}:", flush=True)
+        print(f"entities: {repeated:,} lines repeat an item; {FIRST_COUNTS}:")
         for dump in dumps:
-            print(f"  {dump.name}", flush=True)
+            print(f"  {dump.name}")
 
     for dump_key in dump_keys:
         WorkStore().forget("entities", dump_key)

@@ -229,7 +229,7 @@ class CompletionsClient(http.Client):
         self._ledger.count("lm_unanswered")
         prompt = pending.prompts[rows[0]]
         end = repr(prompt[-PROMPT_SHOWN:]) if isinstance(prompt, str) else f"{len(prompt)} tokens"
-        print(f"{self._name}: no answer to a prompt that ends with {end}: {reason}", flush=True)
+        print(f"{self._name}: no answer to a prompt that ends with {end}: {reason}")
         n_refused = len(pending.reasons)
         if n_refused > FEW_REFUSED and n_refused > len(pending.results) / 2:
             raise LongtailError(
@@ -348,7 +348,7 @@ class CompletionsClient(http.Client):
         )
         if tokens >= cut_prompts.SMALLEST_CONTEXT:
             raise LongtailError(f"{message}: the server cuts them; {cut_prompts.ADVICE}")
-        print(f"{message}: the server cuts them, or counts wrong", flush=True)
+        print(f"{message}: the server cuts them, or counts wrong")
         self._checks_left = 0
 
     def _tokens_of_new(self, prompts: list[str], fields: dict, *, probe: bool = False) -> int:

@@ -369,9 +369,9 @@ class HttpModel:
         url = self._client.url
         first = self._without_echo(self._first_answer())
         if first.other_model:
-            print(f"{self.name}: answers are of {self._served(first)} ({url})", flush=True)
+            print(f"{self.name}: answers are of {self._served(first)} ({url})")
         if first.spoken()[0]:
-            print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
+            print(f"{self.name}: {reasoning.CUT_OFF}")
         no_vote = self._why_no_vote(first)
         if no_vote:
             self._lacks["vote"] = f"{url}: {no_vote}"
@@ -447,7 +447,7 @@ class HttpModel:
         does = "which is taken off" if self._echoing else "without which it is asked (echo: false)"
         if self._echoing:
             self._client.defaults = {}
-        print(f"{self.name}: the server begins answers with their prompt, {does}", flush=True)
+        print(f"{self.name}: the server begins answers with their prompt, {does}")
         return answer
 
     def _echoes(self, first: Choice) -> bool:

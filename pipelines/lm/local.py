@@ -218,7 +218,7 @@ class LocalModel(LocalAbilities):
         """Find out by a small answer whether the model reasons. Prints that, and what stops it."""
         switch = self._texts.frame.switch
         if switch:
-            print(f"{self.name}: its chat template is told not to reason ({switch})", flush=True)
+            print(f"{self.name}: its chat template is told not to reason ({switch})")
         try:
             self.generate([Prompt(PROBE)], PROBE_TOKENS)
         except Silent:
@@ -226,7 +226,7 @@ class LocalModel(LocalAbilities):
         self._reasons = self._reasons or self.usage["lm_reasoned"] > 0
         if self._reasons:
             self.scores = False
-            print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
+            print(f"{self.name}: {reasoning.CUT_OFF}")
 
     def _count_silent(self, n_silent: int, n_answers: int, max_tokens: int) -> None:
         """Count and print answers that are nothing but reasoning.
@@ -241,7 +241,7 @@ class LocalModel(LocalAbilities):
         )
         if n_silent > MOST_SILENT * n_answers:
             raise Silent(message)
-        print(message, flush=True)
+        print(message)
 
     def _decodings(
         self, questions: Questions, max_tokens: int

@@ -92,7 +92,7 @@ def check_own_code(folder: Path, auto_class: str) -> None:
             "(no auto_map)"
         )
     message = f"its own code is not run ({names}); transformers' of the type {family} is"
-    print(f"warning: {folder}: {message}", flush=True)
+    print(f"warning: {folder}: {message}")
 
 
 def save_pretrained(

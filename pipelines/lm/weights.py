@@ -59,8 +59,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> Loaded:
     if loaded.difference is None:
         print(
             f"warning: {folder}: {number_format} not compared with fp32, whose weights do not fit "
-            "into memory",
-            flush=True,
+            "into memory"
         )
         return loaded
     message = (
@@ -68,12 +67,12 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> Loaded:
         "those in fp32"
     )
     if loaded.difference <= TOLERANCE:
-        print(message, flush=True)
+        print(message)
         return loaded
     if dtype == "auto":
-        print(f"{message}, more than {TOLERANCE}: fp32 is used", flush=True)
+        print(f"{message}, more than {TOLERANCE}: fp32 is used")
         return Loaded(_open(folder, "fp32", device), 0.0)
-    print(f"warning: {message}, more than {TOLERANCE}; dtype auto would use fp32", flush=True)
+    print(f"warning: {message}, more than {TOLERANCE}; dtype auto would use fp32")
     return loaded
 
 

@@ -134,9 +134,9 @@ def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
     for row in rows:
         prefix = f"{name}: {row['corpus']}"
         figures = [f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus"]
-        print(f"{prefix}: {', '.join(figures)}", flush=True)
+        print(f"{prefix}: {', '.join(figures)}")
         for line in advice(row):
-            print(f"warning: {prefix}: {line}", flush=True)
+            print(f"warning: {prefix}: {line}")
 
     entropies = [row["entropy"] for row in rows if "entropy" in row]
     if all(round(entropy, 3) == 1.0 for entropy in entropies):

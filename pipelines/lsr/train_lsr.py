@@ -82,7 +82,7 @@ def train_retriever(settings: Settings, retriever: str) -> stage.Metrics:
     if not best:
         best_folder = untuned
         reason = "no tuned encoder validates better than the untuned one, which is kept"
-        print(f"{name}: {reason}", flush=True)
+        print(f"{name}: {reason}")
     with atomic(methods.encoder_folder(Method("lsr", retriever))) as out:
         shutil.copytree(best_folder, out)
         (out / "README.md").write_text(_card(retriever, lsr, best), encoding="utf-8")

@@ -79,8 +79,7 @@ def build_popqa(
             print(
                 f"popqa: the {len(rows):,} published questions have the page views and answers of "
                 f"{MONTH}, popularity.month is {month}; "
-                f"popqa.refresh: true gives them those of {month}",
-                flush=True,
+                f"popqa.refresh: true gives them those of {month}"
             )
 
         questions = "FROM published"

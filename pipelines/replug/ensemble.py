@@ -118,7 +118,7 @@ def generate(
     if not undecided:
         return generations
     counts = f"{len(undecided)} of {len(generations)} answers"
-    print(f"{lm.name}: {counts} by vote, as the mixture was undecided", flush=True)
+    print(f"{lm.name}: {counts} by vote, as the mixture was undecided")
 
     k = log_lambda.shape[1]
     voting: list[Prompt] = []

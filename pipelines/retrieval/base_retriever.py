@@ -74,7 +74,7 @@ def _check_modules(retriever: params.Retriever, modules: Modules, section: str, 
         beginning = getattr(retriever, key).partition("{")[0]
         if prompt not in (None, beginning):
             problem = f"begins with {beginning!r}, not with the encoder's prompt {prompt!r}"
-            print(f"warning: {section}.{key} {problem}", flush=True)
+            print(f"warning: {section}.{key} {problem}")
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def build_and_tune(
     """
     embeddings = Embeddings(folder / "embeddings")
     plan = choose_index(embeddings.count, embeddings.dim, memory_gb)
-    print(f"{name}: {plan.reason}", flush=True)
+    print(f"{name}: {plan.reason}")
     if plan.kind == "ivf":
         centroids = 4 * plan.nlist * plan.dim  # bytes
         process_bytes = PROCESS_BYTES // 2 + centroids + 4 * _block_bytes(plan.dim)

@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
@@ -75,13 +75,8 @@ class Embeddings:
     def take(self, positions: np.ndarray) -> np.ndarray:
         """The embeddings at `positions` (n,), in any order, (n, dim) float32; read by shard."""
         result = np.empty((len(positions), self.dim), np.float32)
-        order = np.argsort(positions)
-        sorted_positions = np.asarray(positions, np.int64)[order]
-        number, row = np.divmod(sorted_positions, self._shard_size)
-        cuts = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
-        for begin, end in pairwise([*cuts, len(order)]):
-            shard = self._open(int(number[begin]))
-            result[order[begin:end]] = shard[row[begin:end]]
+        for number, rows, places in by_shard(np.asarray(positions, np.int64), self._shard_size):
+            result[places] = self._open(number)[rows]
         return result
 
 
@@ -141,6 +136,20 @@ def shard_ranges(count: int) -> list[Range]:
     share_of_most = -(-count // MOST_SHARDS)
     size = max(min(SHARD, max(LEAST_SHARD, share_of_fewest)), share_of_most)
     return [(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def by_shard(
+    positions: np.ndarray, shard_size: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield the number of each shard that has some of the documents at `positions` (n,).
+
+    Beside it are these documents' rows in the shard, and their places in `positions`.
+    """
+    order = np.argsort(positions)
+    numbers, rows = np.divmod(positions[order], shard_size)
+    cuts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    for begin, end in pairwise([*cuts, len(order)]):
+        yield int(numbers[begin]), rows[begin:end], order[begin:end]
 
 
 def shard_path(folder: Path, number: int) -> Path:

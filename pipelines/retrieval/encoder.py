@@ -265,8 +265,7 @@ class Encoder:
                 return numerics
             print(
                 f"retriever: {numerics.dtype} with matmul precision {numerics.matmul} is not used; "
-                f"its vectors are off by 1 - cosine {error:.1e}, expected less than {limit:.0e}",
-                flush=True,
+                f"its vectors are off by 1 - cosine {error:.1e}, expected less than {limit:.0e}"
             )
         return EXACT
 

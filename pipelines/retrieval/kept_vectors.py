@@ -144,7 +144,7 @@ def _read(state: Path) -> KeptVectors | None:
     except OSError:
         return None
     if checksum != _checksum(state):
-        print(f"{state}: damaged, all texts are embedded anew", flush=True)
+        print(f"{state}: damaged, all texts are embedded anew")
         return None
     hashes = embeddings.map_array(state / "hashes.npy")
     return KeptVectors(hashes, Embeddings(state / "embeddings"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,15 +71,11 @@ class _Shards:
 
     def put(self, positions: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> None:
         """Write the `vectors` at `rows` (n,) as those of the documents at `positions` (n,)."""
-        order = np.argsort(positions)
-        shard_numbers, places = np.divmod(positions[order], self.size)
-        cuts = np.flatnonzero(np.diff(shard_numbers, prepend=-1)).tolist()
-        for begin, end in pairwise([*cuts, len(order)]):
-            vectors_of_shard = vectors[rows[order[begin:end]]].astype(np.float32)
+        for number, shard_rows, places in embeddings.by_shard(positions, self.size):
+            vectors_of_shard = vectors[rows[places]].astype(np.float32)
             if self.unit:
                 vectors_of_shard /= np.linalg.norm(vectors_of_shard, axis=1, keepdims=True)
-            shard = self._open(int(shard_numbers[begin]), "r+")
-            shard[places[begin:end]] = vectors_of_shard
+            self._open(number, "r+")[shard_rows] = vectors_of_shard
 
     def _open(self, number: int, mode: str, **layout: Any) -> np.memmap:
         path = embeddings.shard_path(self.folder, number)

@@ -38,7 +38,7 @@ def files_of_c4(folder: Path) -> list[Path]:
     for file in visible_files(folder):
         first_file = first_files.setdefault(_beginning(file), file)
         if first_file != file:
-            print(f"{file} is a copy of {first_file}, and is left out", flush=True)
+            print(f"{file} is a copy of {first_file}, and is left out")
     return list(first_files.values())
 
 

@@ -78,8 +78,7 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     missing = [file for file in with_heads if file.head is not None]
     total = sum(file.head.size or 0 for file in missing)
     print(
-        f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}",
-        flush=True,
+        f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}"
     )
     _check_space(folder, downloads, total)
 
@@ -155,8 +154,7 @@ def _head_unless_kept(client: Client, url: str, path: Path) -> Head | None:
     answer = _send(client, "HEAD", url, further_statuses=GONE_STATUSES if is_finished else ())
     if not answer.ok:
         print(
-            f"fetch: {url}: the server has it no longer; the file that was fetched before is used",
-            flush=True,
+            f"fetch: {url}: the server has it no longer; the file that was fetched before is used"
         )
         return None
 

@@ -80,7 +80,7 @@ def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
     """The hashes of the files that the stage `fetch` copies, by their places below data/raw."""
     root = settings.fetch.root
     if root and recorded and not Path(root).is_dir():
-        print(f"{root} is not on this machine; its files count as unchanged", flush=True)
+        print(f"{root} is not on this machine; its files count as unchanged")
         return recorded
 
     fetch.check(settings.fetch, settings.wikidata)
@@ -101,7 +101,7 @@ def _hash_models(models: Sequence[Section | None], recorded: Hashes) -> Hashes:
         if Path(path).exists():
             hashes[path] = content_hash(Path(path))
         elif path in recorded:
-            print(f"{path} is not on this machine; it counts as unchanged", flush=True)
+            print(f"{path} is not on this machine; it counts as unchanged")
             hashes[path] = recorded[path]
     return hashes
 

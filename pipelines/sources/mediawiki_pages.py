@@ -67,9 +67,7 @@ def write_api_pages(
     popqa = _read_popqa(published)
     titles_by_uri = _draw_subjects(popqa, seed, pages.max_subjects)
     subjects = sorted(set().union(*titles_by_uri.values()) - {""})
-    print(
-        f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True
-    )
+    print(f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time")
 
     titles = dict.fromkeys(subjects)
     if pages.namesakes:

@@ -5,7 +5,6 @@ A name as pageviews-202110-user.bz2 says what a file has: the views of a month b
 or by automated programs. The files of days are called pageviews-20211031-user.bz2.
 """
 
-from calendar import monthrange
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.pageviews import FILE
+from pipelines.sources.snapshots import last_day
 from pipelines.sources.streams import read_head
 
 AGENTS = ("automated", "spider", "user")  # of which all agents are made
@@ -94,9 +94,7 @@ def _choose_of_month(
 ) -> None:
     """Add those of a month's files that count to `selection`, with notes on what they lack."""
     file_by_span = _by_span(files, month, selection)
-    year, number = map(int, month.split("-"))
-    _, last_day = monthrange(year, number)
-    days = range(1, last_day + 1)
+    days = range(1, last_day(month).day + 1)
     expected_agents = AGENTS if agents == "all-agents" else (agents,)
     agents_missing = []
     days_missing = set()

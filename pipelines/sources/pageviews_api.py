@@ -63,8 +63,7 @@ def ask_views(
     hours = len(titles) * REQUEST_SECONDS / AT_ONCE / 3600
     print(
         f"popularity: {len(titles):,} {noun} to ask for, {AT_ONCE} at once: "
-        f"about {hours:,.1f} hours",
-        flush=True,
+        f"about {hours:,.1f} hours"
     )
     agents = popularity.agents
     address = f"{popularity.api}/metrics/pageviews/per-article/{project}/all-access/{agents}"

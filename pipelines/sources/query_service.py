@@ -132,10 +132,7 @@ def _ask_statements(
         for offset in range(0, total, STATEMENTS_PER_PAGE):
             pages.append(_Page(pid, offset, STATEMENTS_PER_PAGE))
 
-    print(
-        f"fetch: {sum(totals):,} statements of {len(pids)} relations in {len(pages):,} pages",
-        flush=True,
-    )
+    print(f"fetch: {sum(totals):,} statements of {len(pids)} relations in {len(pages):,} pages")
     return np.concatenate(list(client.map(read, pages, "statements")))
 
 
@@ -216,7 +213,7 @@ def _ask_entities(
     client: Client, api: str, qids: Sequence[int], language: Language
 ) -> Iterator[tuple[int, _Entity]]:
     """Yield (number, entity) of the items, in their order."""
-    print(f"fetch: {len(qids):,} entities to name, {IDS_PER_REQUEST} at once", flush=True)
+    print(f"fetch: {len(qids):,} entities to name, {IDS_PER_REQUEST} at once")
     batches = []
     for start in range(0, len(qids), IDS_PER_REQUEST):
         batches.append(qids[start : start + IDS_PER_REQUEST])

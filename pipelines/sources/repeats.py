@@ -60,6 +60,5 @@ class Repeats:
         for file, count in self._repeated.items():
             print(
                 f"{name}: {count:,} records of {file} were read before, from another file or under "
-                "the same id; each counts once",
-                flush=True,
+                "the same id; each counts once"
             )

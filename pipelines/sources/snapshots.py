@@ -43,8 +43,8 @@ def today() -> date:
 
 def last_day(month: str) -> date:
     """The last day of a month, YYYY-MM."""
-    year, number = map(int, month.split("-"))
-    return date(year, number, monthrange(year, number)[1])
+    first = date.fromisoformat(f"{month}-01")
+    return first.replace(day=monthrange(first.year, first.month)[1])
 
 
 def months_until(month: str, count: int) -> list[str]:

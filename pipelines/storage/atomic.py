@@ -112,5 +112,10 @@ def is_running(pid: int) -> bool:
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as stable, readable JSON, atomically."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    write_text(path, f"{text}\n")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8, atomically."""
     with atomic(path) as temporary:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")

@@ -73,7 +73,7 @@ class Checkpoints:
                 if tensor.ndim == 0 and not optimizer.defaults.get("fused"):
                     device = torch.device("cpu")  # where Adam counts steps, unless it is fused
                 optimizer.state[weight][quantity] = tensor.to(device, copy=True)
-        print(f"{self._stage}: goes on from step {progress['step']}", flush=True)
+        print(f"{self._stage}: goes on from step {progress['step']}")
         return progress
 
     def due(self) -> bool:

@@ -35,96 +35,94 @@ LOG_BIN = [
 ]
 ANSWERED = [f"{name}_recall_at_1, {name}_word" for name in catalogue.names("questions")]
 
-MODELS = Table(
-    "analyses/models.parquet",
-    "The language models that answered: the main one first, imported ones last.",
-    [
-        Column("lm", pa.string(), "name"),
-        Column(
-            "parameters",
-            pa.int64(),
-            "number of weights; null if the model is not on this machine",
-        ),
-        Column(
-            "vocabulary",
-            pa.int64(),
-            "number of tokens that it guesses among; null if neither its config.json nor its "
-            "tokenizer.json is on this machine",
-        ),
-        Column(
-            "family",
-            pa.string(),
-            "architecture as config.json names it, such as `gpt2`; null if the model is not on "
-            "this machine",
-        ),
-        Column("imported", pa.bool_(), "whether its answers were made elsewhere"),
-        Column(
-            "judged",
-            pa.string(),
-            "the questions on which its answers count: `test`, the test split, of the run's "
-            "own models; `all` of imported ones",
-        ),
-    ],
-)
 
-LEFT_OUT = Table(
-    "analyses/left_out.parquet",
-    """\
+TABLES = (
+    Table(
+        "analyses/models.parquet",
+        "The language models that answered: the main one first, imported ones last.",
+        [
+            Column("lm", pa.string(), "name"),
+            Column(
+                "parameters",
+                pa.int64(),
+                "number of weights; null if the model is not on this machine",
+            ),
+            Column(
+                "vocabulary",
+                pa.int64(),
+                "number of tokens that it guesses among; null if neither its config.json nor its "
+                "tokenizer.json is on this machine",
+            ),
+            Column(
+                "family",
+                pa.string(),
+                "architecture as config.json names it, such as `gpt2`; null if the model is not on "
+                "this machine",
+            ),
+            Column("imported", pa.bool_(), "whether its answers were made elsewhere"),
+            Column(
+                "judged",
+                pa.string(),
+                "the questions on which its answers count: `test`, the test split, of the run's "
+                "own models; `all` of imported ones",
+            ),
+        ],
+    ),
+    Table(
+        "analyses/left_out.parquet",
+        """\
 What to know before the accuracies are believed: questions that do not count because they have no
 answer, imports that no stage uses because their rows do not fit the question set or the model's
 answers without retrieval, and what is odd about a model's answers.""",
-    [
-        Column("dataset", pa.string(), "a question set in `parts.answered`"),
-        Column("why", pa.string(), "a sentence that names the file or the model"),
-    ],
-)
-
-POPULARITY = Table(
-    "analyses/popularity.parquet",
-    """\
+        [
+            Column("dataset", pa.string(), "a question set in `parts.answered`"),
+            Column("why", pa.string(), "a sentence that names the file or the model"),
+        ],
+    ),
+    Table(
+        "analyses/popularity.parquet",
+        """\
 Histograms of popularity, over the questions whose popularity is known (PopQA, Figure 3); ordered by
 question set and bin.""",
-    [
-        Column("dataset", pa.string(), "a question set in `parts.question_sets`"),
-        Column(
-            "least, below",
-            pa.float64(),
-            "bounds of the bin in monthly page views: quarters of a power of ten",
-        ),
-        Column("questions", pa.int64(), "questions in the bin"),
-    ],
-)
-
-ACCURACY = Table(
-    "analyses/accuracy.parquet",
-    """\
+        [
+            Column("dataset", pa.string(), "a question set in `parts.question_sets`"),
+            Column(
+                "least, below",
+                pa.float64(),
+                "bounds of the bin in monthly page views: quarters of a power of ten",
+            ),
+            Column("questions", pa.int64(), "questions in the bin"),
+        ],
+    ),
+    Table(
+        "analyses/accuracy.parquet",
+        """\
 Accuracy by language model and method (Figures 7, 13 and 14). Language models may have
 answered different questions.""",
-    [
-        KEY,
-        QUESTIONS,
-        ACCURACIES,
-        Column(
-            "exact, f1",
-            INTERVAL,
-            "exact match and token F1 by SQuAD's normalisation, the best over the gold "
-            'answers; 1 if nothing is left of both texts, as of "A"; null without the texts',
-        ),
-        Column(
-            "abstained",
-            INTERVAL,
-            'share of answers that refuse, such as "I don\'t know", and are not right by '
-            "substring; null without the answers' texts",
-        ),
-        Column("popularity_known", pa.int64(), "questions with a known popularity"),
-        CORRELATION,
-    ],
-    also=["analyses/common_accuracy.parquet"],
-)
-
-ACCURACY_BY_GROUP = Table(
-    "analyses/accuracy_by_group.parquet",
-    """\
+        [
+            KEY,
+            QUESTIONS,
+            ACCURACIES,
+            Column(
+                "exact, f1",
+                INTERVAL,
+                "exact match and token F1 by SQuAD's normalisation, the best over the gold "
+                'answers; 1 if nothing is left of both texts, as of "A"; null without the texts',
+            ),
+            Column(
+                "abstained",
+                INTERVAL,
+                'share of answers that refuse, such as "I don\'t know", and are not right by '
+                "substring; null without the answers' texts",
+            ),
+            Column("popularity_known", pa.int64(), "questions with a known popularity"),
+            CORRELATION,
+        ],
+        also=["analyses/common_accuracy.parquet"],
+    ),
+    Table(
+        "analyses/accuracy_by_group.parquet",
+        """\
 Accuracy on groups of questions. A group without questions has no row.
 
 - ambiguous: the question set asks the same text about another subject too; unambiguous: all others
@@ -132,133 +130,129 @@ Accuracy on groups of questions. A group without questions has no row.
   `round(n * 4000 / 14267)`; ties by question_id
 - names an answer, usual answer, guessable: as `named`, `majority_word` and `guessable` of
   [guessable.parquet](#analysesguessableparquet); not guessable: all others""",
-    [
-        KEY,
-        Column("group", pa.string(), "one of these groups"),
-        QUESTIONS,
-        ACCURACIES,
-    ],
-)
-
-GUESSABLE = Table(
-    "analyses/guessable.parquet",
-    """\
+        [
+            KEY,
+            Column("group", pa.string(), "one of these groups"),
+            QUESTIONS,
+            ACCURACIES,
+        ],
+    ),
+    Table(
+        "analyses/guessable.parquet",
+        """\
 Questions that can be answered without knowing the fact (section 4 and appendix C.1). A question's
 usual answer is the label that most other subjects of its relation accept, in the whole question
 set. Labels are `obj`, or else the first answer, never aliases.""",
-    [
-        Column(
-            "dataset, lm, relation",
-            pa.string(),
-            'key; the relation of all questions together is ""',
-        ),
-        Column(
-            "usual",
-            pa.string(),
-            'the usual answer of most of these questions; "" for all relations together',
-        ),
-        Column("questions", pa.int64(), "number of questions that the model answered"),
-        Column("named", INTERVAL, "share of them that hold an acceptable answer, as whole words"),
-        Column(
-            "majority, majority_word",
-            INTERVAL,
-            "accuracy of always giving the usual answer, by both rules",
-        ),
-        Column(
-            "guessable",
-            INTERVAL,
-            "share for which one of the two holds: named, or the usual answer is right by "
-            "whole words",
-        ),
-        Column(
-            "closed_book, closed_book_word",
-            INTERVAL,
-            "the model's accuracy without retrieval, by both rules; null if it has no such answers",
-        ),
-    ],
-)
-
-ACCURACY_BY_RELATION = Table(
-    "analyses/accuracy_by_relation.parquet",
-    "Accuracy by relation (Figures 4, 16 to 19).",
-    [
-        KEY,
-        Column("relation", pa.string(), "Wikidata property"),
-        QUESTIONS,
-        ACCURACIES,
-        CORRELATION,
-    ],
-    also=["analyses/common_accuracy_by_relation.parquet"],
-)
-
-ACCURACY_BY_POPULARITY = Table(
-    "analyses/accuracy_by_popularity.parquet",
-    """\
+        [
+            Column(
+                "dataset, lm, relation",
+                pa.string(),
+                'key; the relation of all questions together is ""',
+            ),
+            Column(
+                "usual",
+                pa.string(),
+                'the usual answer of most of these questions; "" for all relations together',
+            ),
+            Column("questions", pa.int64(), "number of questions that the model answered"),
+            Column(
+                "named", INTERVAL, "share of them that hold an acceptable answer, as whole words"
+            ),
+            Column(
+                "majority, majority_word",
+                INTERVAL,
+                "accuracy of always giving the usual answer, by both rules",
+            ),
+            Column(
+                "guessable",
+                INTERVAL,
+                "share for which one of the two holds: named, or the usual answer is right by "
+                "whole words",
+            ),
+            Column(
+                "closed_book, closed_book_word",
+                INTERVAL,
+                "the model's accuracy without retrieval, by both rules; null if it has no such "
+                "answers",
+            ),
+        ],
+    ),
+    Table(
+        "analyses/accuracy_by_relation.parquet",
+        "Accuracy by relation (Figures 4, 16 to 19).",
+        [
+            KEY,
+            Column("relation", pa.string(), "Wikidata property"),
+            QUESTIONS,
+            ACCURACIES,
+            CORRELATION,
+        ],
+        also=["analyses/common_accuracy_by_relation.parquet"],
+    ),
+    Table(
+        "analyses/accuracy_by_popularity.parquet",
+        """\
 Accuracy by decile of popularity, over the questions whose popularity is known. A bin has at least
 40 questions; in sets below 120, a third of the set, and at least 10. Where deciles would be
 smaller, there are as many equal parts as have so many. In other tables with bins, unless they say
 otherwise, bins are merged from the least popular on until they have so many; the remainder joins
 the last.""",
-    [
-        KEY,
-        Column(
-            "decile",
-            pa.int64(),
-            "the decile in which the bin begins, from 1 for the least popular; questions of "
-            "equal popularity have the middle of their ranks",
-        ),
-        Column("popularity", pa.float64(), "median monthly page views"),
-        QUESTIONS,
-        ACCURACIES,
-        GAINS,
-    ],
-)
-
-ACCURACY_BY_LOG_POPULARITY = Table(
-    "analyses/accuracy_by_log_popularity.parquet",
-    "Accuracy by half power of ten of popularity (Figures 1 and 5).",
-    [
-        KEY,
-        *LOG_BIN,
-    ],
-    also=["analyses/common_accuracy_by_log_popularity.parquet"],
-)
-
-ACCURACY_BY_RELATION_AND_POPULARITY = Table(
-    "analyses/accuracy_by_relation_and_popularity.parquet",
-    """\
+        [
+            KEY,
+            Column(
+                "decile",
+                pa.int64(),
+                "the decile in which the bin begins, from 1 for the least popular; questions of "
+                "equal popularity have the middle of their ranks",
+            ),
+            Column("popularity", pa.float64(), "median monthly page views"),
+            QUESTIONS,
+            ACCURACIES,
+            GAINS,
+        ],
+    ),
+    Table(
+        "analyses/accuracy_by_log_popularity.parquet",
+        "Accuracy by half power of ten of popularity (Figures 1 and 5).",
+        [
+            KEY,
+            *LOG_BIN,
+        ],
+        also=["analyses/common_accuracy_by_log_popularity.parquet"],
+    ),
+    Table(
+        "analyses/accuracy_by_relation_and_popularity.parquet",
+        """\
 Accuracy by relation and half power of ten of popularity (Figures 6, 20 and 21). As in the paper,
 bins with fewer than 5 questions are left out.""",
-    [
-        KEY,
-        Column("relation", pa.string(), "Wikidata property"),
-        *LOG_BIN,
-    ],
-    also=["analyses/common_accuracy_by_relation_and_popularity.parquet"],
-)
-
-ACCURACY_BY_RELATIVE_POPULARITY = Table(
-    "analyses/accuracy_by_relative_popularity.parquet",
-    """\
+        [
+            KEY,
+            Column("relation", pa.string(), "Wikidata property"),
+            *LOG_BIN,
+        ],
+        also=["analyses/common_accuracy_by_relation_and_popularity.parquet"],
+    ),
+    Table(
+        "analyses/accuracy_by_relative_popularity.parquet",
+        """\
 Accuracy by popularity relative to the relation (Figure 8): the log popularity minus its mean over
 the relation's answered questions, in their standard deviations (of a population). As in the paper,
 smaller bins are left out.""",
-    [
-        KEY,
-        Column(
-            "bin",
-            pa.int64(),
-            "1 is below -1.5, the next bins are half a deviation wide, 8 is from 1.5 on",
-        ),
-        Column("relative_popularity", pa.float64(), "the bin's mean"),
-        QUESTIONS,
-        ACCURACIES,
-    ],
-)
-
-RETRIEVAL_EFFECT = Table(
-    "analyses/retrieval_effect.parquet",
-    """\
+        [
+            KEY,
+            Column(
+                "bin",
+                pa.int64(),
+                "1 is below -1.5, the next bins are half a deviation wide, 8 is from 1.5 on",
+            ),
+            Column("relative_popularity", pa.float64(), "the bin's mean"),
+            QUESTIONS,
+            ACCURACIES,
+        ],
+    ),
+    Table(
+        "analyses/retrieval_effect.parquet",
+        """\
 Answers with retrieval against answers without it, by group of questions:
 
 - all
@@ -266,276 +260,249 @@ Answers with retrieval against answers without it, by group of questions:
 - by the page of the best passage: subject's page, namesake's page, another page
 - by both: "namesake's page, head"
 - tail less head: its `gain` is the gain in the tail minus the gain at the head""",
-    [
-        KEY,
-        Column("group", pa.string(), "one of these groups"),
-        Column("questions", pa.int64(), "questions in the group"),
-        Column("closed_book, augmented", INTERVAL, "accuracy by the published rule"),
-        Column("gain", INTERVAL, "accuracy with retrieval minus that without it"),
-        Column("closed_book_word, augmented_word, gain_word", INTERVAL, "the same by whole words"),
-    ],
-)
-
-COMPARISONS = Table(
-    "analyses/comparisons.parquet",
-    """\
+        [
+            KEY,
+            Column("group", pa.string(), "one of these groups"),
+            Column("questions", pa.int64(), "questions in the group"),
+            Column("closed_book, augmented", INTERVAL, "accuracy by the published rule"),
+            Column("gain", INTERVAL, "accuracy with retrieval minus that without it"),
+            Column(
+                "closed_book_word, augmented_word, gain_word", INTERVAL, "the same by whole words"
+            ),
+        ],
+    ),
+    Table(
+        "analyses/comparisons.parquet",
+        """\
 Answers compared question by question, on the questions that both answered: each method with each
 earlier one of the same language model, and with the same method of every earlier language
 model.""",
-    [
-        KEY,
-        Column(
-            "against_lm",
-            pa.string(),
-            "the other language model; the same as `lm` if methods are compared",
-        ),
-        Column(
-            "against",
-            pa.string(),
-            "the other method; the same as `method` if language models are compared",
-        ),
-        Column("questions", pa.int64(), "questions that both answered"),
-        Column(
-            "only_this, only_that",
-            pa.int64(),
-            "questions on which only these answers, or only the others, are right, by the "
-            "published rule",
-        ),
-        Column(
-            "p",
-            pa.float64(),
-            "McNemar's exact test of these two numbers, two-sided. It assumes independent "
-            "questions; the intervals do not",
-        ),
-        Column("gain, gain_word", INTERVAL, "accuracy minus the other's, by both rules"),
-        Column("recall_gain", INTERVAL, "how often the passages hold an answer, minus the other's"),
-    ],
-)
-
-RECALL = Table(
-    "analyses/recall.parquet",
-    """\
+        [
+            KEY,
+            Column(
+                "against_lm",
+                pa.string(),
+                "the other language model; the same as `lm` if methods are compared",
+            ),
+            Column(
+                "against",
+                pa.string(),
+                "the other method; the same as `method` if language models are compared",
+            ),
+            Column("questions", pa.int64(), "questions that both answered"),
+            Column(
+                "only_this, only_that",
+                pa.int64(),
+                "questions on which only these answers, or only the others, are right, by the "
+                "published rule",
+            ),
+            Column(
+                "p",
+                pa.float64(),
+                "McNemar's exact test of these two numbers, two-sided. It assumes independent "
+                "questions; the intervals do not",
+            ),
+            Column("gain, gain_word", INTERVAL, "accuracy minus the other's, by both rules"),
+            Column(
+                "recall_gain", INTERVAL, "how often the passages hold an answer, minus the other's"
+            ),
+        ],
+    ),
+    Table(
+        "analyses/recall.parquet",
+        """\
 How often a method's passages hold an answer (`doc_has_answer`), by whether the answer without
 retrieval, the one with it, both or neither is right (Table 1).""",
-    [
-        KEY,
-        Column(
-            "answers",
-            pa.string(),
-            "all, both right, only closed-book right, only augmented right, both wrong (by the "
-            "published rule)",
-        ),
-        Column("questions", pa.int64(), "questions in the cell"),
-        Column("share", INTERVAL, "the cell's share of all questions"),
-        Column("recall", INTERVAL, "share of these questions whose passages hold an answer"),
-    ],
-)
-
-COSTS = Table(
-    "analyses/costs.parquet",
-    """\
+        [
+            KEY,
+            Column(
+                "answers",
+                pa.string(),
+                "all, both right, only closed-book right, only augmented right, both wrong (by the "
+                "published rule)",
+            ),
+            Column("questions", pa.int64(), "questions in the cell"),
+            Column("share", INTERVAL, "the cell's share of all questions"),
+            Column("recall", INTERVAL, "share of these questions whose passages hold an answer"),
+        ],
+    ),
+    Table(
+        "analyses/costs.parquet",
+        """\
 What a question costs on average (Figure 11). A value is null if it is not known: an imported file
 or a server may not say it.""",
-    [
-        KEY,
-        QUESTIONS,
-        Column("calls", pa.float64(), "prompts"),
-        Column(
-            "prompt_tokens, new_tokens",
-            pa.float64(),
-            "tokens read and written, over all prompts",
-        ),
-        Column(
-            "cost_per_1000",
-            pa.float64(),
-            "money for 1,000 questions, by the prices of `lm.<name>.http`; 0 for a model that "
-            "runs here",
-        ),
-    ],
-)
-
-SAVINGS = Table(
-    "analyses/savings.parquet",
-    """\
+        [
+            KEY,
+            QUESTIONS,
+            Column("calls", pa.float64(), "prompts"),
+            Column(
+                "prompt_tokens, new_tokens",
+                pa.float64(),
+                "tokens read and written, over all prompts",
+            ),
+            Column(
+                "cost_per_1000",
+                pa.float64(),
+                "money for 1,000 questions, by the prices of `lm.<name>.http`; 0 for a model that "
+                "runs here",
+            ),
+        ],
+    ),
+    Table(
+        "analyses/savings.parquet",
+        """\
 What adaptive retrieval saves, in % of always retrieving (Figures 11 and 12). Only questions of
 known popularity count. Each question is judged by thresholds that were not fitted to it.""",
-    [
-        KEY,
-        Column("questions", pa.int64(), "questions that a split holds out"),
-        Column("retrieved", INTERVAL, "share of these questions that retrieve"),
-        Column(
-            "calls_saved, tokens_saved, cost_saved",
-            INTERVAL,
-            "prompts, tokens read and written, money; null if nothing was spent",
-        ),
-    ],
-)
-
-EXAMPLES = Table(
-    "analyses/examples.parquet",
-    """\
+        [
+            KEY,
+            Column("questions", pa.int64(), "questions that a split holds out"),
+            Column("retrieved", INTERVAL, "share of these questions that retrieve"),
+            Column(
+                "calls_saved, tokens_saved, cost_saved",
+                INTERVAL,
+                "prompts, tokens read and written, money; null if nothing was spent",
+            ),
+        ],
+    ),
+    Table(
+        "analyses/examples.parquet",
+        """\
 Questions on which the main language model is right only with retrieval, or only without it, by both
 rules (Tables 3 and 4): at most four for each effect, of different relations, drawn by hash.""",
-    [
-        KEY,
-        Column("effect", pa.string(), "retrieving helps or retrieving hurts"),
-        Column("question_id, relation, question", pa.string(), "from the question set"),
-        Column("answer", pa.string(), "the first acceptable answer"),
-        Column("popularity", pa.int64(), "monthly page views"),
-        Column("doc_title", pa.string(), "the best document's page"),
-        Column("doc_has_answer", pa.bool_(), "whether the passage holds an answer"),
-        Column(
-            "passage",
-            pa.string(),
-            "the first 1,000 characters of the best document's text, or of the passage that "
-            "the language model or an import wrote; null if neither is known",
-        ),
-        Column("closed_book, augmented", pa.string(), "the two predictions"),
-    ],
-)
-
-BITS_PER_BYTE = Table(
-    "analyses/bits_per_byte.parquet",
-    """\
+        [
+            KEY,
+            Column("effect", pa.string(), "retrieving helps or retrieving hurts"),
+            Column("question_id, relation, question", pa.string(), "from the question set"),
+            Column("answer", pa.string(), "the first acceptable answer"),
+            Column("popularity", pa.int64(), "monthly page views"),
+            Column("doc_title", pa.string(), "the best document's page"),
+            Column("doc_has_answer", pa.bool_(), "whether the passage holds an answer"),
+            Column(
+                "passage",
+                pa.string(),
+                "the first 1,000 characters of the best document's text, or of the passage that "
+                "the language model or an import wrote; null if neither is known",
+            ),
+            Column("closed_book, augmented", pa.string(), "the two predictions"),
+        ],
+    ),
+    Table(
+        "analyses/bits_per_byte.parquet",
+        """\
 Language modelling by corpus, language model, retriever and number of documents (REPLUG, Table 1,
 Figures 4 and 5).""",
-    [
-        Column(
-            "corpus, lm, retriever",
-            pa.string(),
-            "key; the retriever `none` is without documents",
-        ),
-        Column("k", pa.int64(), "documents"),
-        Column(
-            "bits_per_byte, saved",
-            INTERVAL,
-            "bits per byte, and % of bits saved against no documents",
-        ),
-        Column("saved_over_random", INTERVAL, "% saved against as many random documents"),
-        Column(
-            "saved_over_dense",
-            INTERVAL,
-            "% that a tuned retriever saves against the same one untuned",
-        ),
-        Column("perplexity, word_perplexity", INTERVAL, "perplexity per token and per word"),
-    ],
-)
-
-LM_CONTROLS = Table(
-    "analyses/lm_controls.parquet",
-    "[Controls of the ensemble](language-modelling.md#controls), by corpus and language model.",
-    [
-        Column("corpus, lm", pa.string(), "key"),
-        Column(
-            "control",
-            pa.string(),
-            "concatenated (the documents in one prompt) or longer_context (more of the text "
-            "instead of documents)",
-        ),
-        Column(
-            "retriever",
-            pa.string(),
-            "concatenated: the retriever of the documents; longer_context: the retriever whose "
-            "ensemble it is compared with",
-        ),
-        Column("k", pa.int64(), "documents of the whole ensemble"),
-        Column("documents", pa.float64(), "mean number of documents in a prompt that has any"),
-        Column("added_bytes", pa.float64(), "mean bytes in front of the context, over all queries"),
-        Column(
-            "bits_per_byte, saved",
-            INTERVAL,
-            "bits per byte, and % of bits saved against no documents",
-        ),
-        Column(
-            "saved_over_same",
-            INTERVAL,
-            "% saved; concatenated: against the ensemble of the documents in the prompt; "
-            "longer_context: against the retriever's best document alone",
-        ),
-        Column("saved_over_ensemble", INTERVAL, "% saved against the ensemble of k documents"),
-    ],
-)
-
-RARE_WORDS = Table(
-    "analyses/rare_words.parquet",
-    "Tokens of each scored corpus by how often their word occurs (REPLUG, Figure 6).",
-    [
-        Column(
-            "corpus, retriever",
-            pa.string(),
-            "the corpus of the texts, and the retriever of the documents",
-        ),
-        Column(
-            "counted_in",
-            pa.string(),
-            "where words are counted: c4, the sample of `c4.sample_mb`; or the corpus, if the "
-            "run has no C4",
-        ),
-        Column("least, most", pa.int64(), "bounds of the frequency; 0 to 0 for never"),
-        Column("tokens", pa.int64(), "number of tokens"),
-        Column(
-            "bits_without, bits_saved",
-            INTERVAL,
-            "bits of a token without documents, and bits that documents save",
-        ),
-        Column("memory", INTERVAL, "memory's share of the probability"),
-    ],
-)
-
-RETRIEVERS = Table(
-    "analyses/retrievers.parquet",
-    """\
+        [
+            Column(
+                "corpus, lm, retriever",
+                pa.string(),
+                "key; the retriever `none` is without documents",
+            ),
+            Column("k", pa.int64(), "documents"),
+            Column(
+                "bits_per_byte, saved",
+                INTERVAL,
+                "bits per byte, and % of bits saved against no documents",
+            ),
+            Column("saved_over_random", INTERVAL, "% saved against as many random documents"),
+            Column(
+                "saved_over_dense",
+                INTERVAL,
+                "% that a tuned retriever saves against the same one untuned",
+            ),
+            Column("perplexity, word_perplexity", INTERVAL, "perplexity per token and per word"),
+        ],
+    ),
+    Table(
+        "analyses/lm_controls.parquet",
+        "[Controls of the ensemble](language-modelling.md#controls), by corpus and language model.",
+        [
+            Column("corpus, lm", pa.string(), "key"),
+            Column(
+                "control",
+                pa.string(),
+                "concatenated (the documents in one prompt) or longer_context (more of the text "
+                "instead of documents)",
+            ),
+            Column(
+                "retriever",
+                pa.string(),
+                "concatenated: the retriever of the documents; longer_context: the retriever whose "
+                "ensemble it is compared with",
+            ),
+            Column("k", pa.int64(), "documents of the whole ensemble"),
+            Column("documents", pa.float64(), "mean number of documents in a prompt that has any"),
+            Column(
+                "added_bytes", pa.float64(), "mean bytes in front of the context, over all queries"
+            ),
+            Column(
+                "bits_per_byte, saved",
+                INTERVAL,
+                "bits per byte, and % of bits saved against no documents",
+            ),
+            Column(
+                "saved_over_same",
+                INTERVAL,
+                "% saved; concatenated: against the ensemble of the documents in the prompt; "
+                "longer_context: against the retriever's best document alone",
+            ),
+            Column("saved_over_ensemble", INTERVAL, "% saved against the ensemble of k documents"),
+        ],
+    ),
+    Table(
+        "analyses/rare_words.parquet",
+        "Tokens of each scored corpus by how often their word occurs (REPLUG, Figure 6).",
+        [
+            Column(
+                "corpus, retriever",
+                pa.string(),
+                "the corpus of the texts, and the retriever of the documents",
+            ),
+            Column(
+                "counted_in",
+                pa.string(),
+                "where words are counted: c4, the sample of `c4.sample_mb`; or the corpus, if the "
+                "run has no C4",
+            ),
+            Column("least, most", pa.int64(), "bounds of the frequency; 0 to 0 for never"),
+            Column("tokens", pa.int64(), "number of tokens"),
+            Column(
+                "bits_without, bits_saved",
+                INTERVAL,
+                "bits of a token without documents, and bits that documents save",
+            ),
+            Column("memory", INTERVAL, "memory's share of the probability"),
+        ],
+    ),
+    Table(
+        "analyses/retrievers.parquet",
+        """\
 Every retriever by every measure, with the main language model. A value is null if this run does not
 have the measure.""",
-    [
-        Column(
-            "retriever",
-            pa.string(),
-            "random, bm25, dense, lsr or hybrid, or as dense_bert",
-        ),
-        Column(
-            "bits_per_byte, saved",
-            INTERVAL,
-            "bits per byte of the first scored corpus with `replug.top_k` documents, and % "
-            "saved against no documents",
-        ),
-        Column(
-            ", ".join(ANSWERED),
-            INTERVAL,
-            "recall and accuracy by whole words with the best passage, for each question set",
-        ),
-        Column(
-            "real_recall_at_1, real_recall_at_10",
-            INTERVAL,
-            "recall of gold passages, on the questions of the first set in `parts.passages`",
-        ),
-    ],
+        [
+            Column(
+                "retriever",
+                pa.string(),
+                "random, bm25, dense, lsr or hybrid, or as dense_bert",
+            ),
+            Column(
+                "bits_per_byte, saved",
+                INTERVAL,
+                "bits per byte of the first scored corpus with `replug.top_k` documents, and % "
+                "saved against no documents",
+            ),
+            Column(
+                ", ".join(ANSWERED),
+                INTERVAL,
+                "recall and accuracy by whole words with the best passage, for each question set",
+            ),
+            Column(
+                "real_recall_at_1, real_recall_at_10",
+                INTERVAL,
+                "recall of gold passages, on the questions of the first set in `parts.passages`",
+            ),
+        ],
+    ),
 )
-
-TABLES = (
-    MODELS,
-    LEFT_OUT,
-    POPULARITY,
-    ACCURACY,
-    ACCURACY_BY_GROUP,
-    GUESSABLE,
-    ACCURACY_BY_RELATION,
-    ACCURACY_BY_POPULARITY,
-    ACCURACY_BY_LOG_POPULARITY,
-    ACCURACY_BY_RELATION_AND_POPULARITY,
-    ACCURACY_BY_RELATIVE_POPULARITY,
-    RETRIEVAL_EFFECT,
-    COMPARISONS,
-    RECALL,
-    COSTS,
-    SAVINGS,
-    EXAMPLES,
-    BITS_PER_BYTE,
-    LM_CONTROLS,
-    RARE_WORDS,
-    RETRIEVERS,
-)
-
 BY_NAME = {}  # the file's name without its suffix -> its table
 for _table in TABLES:
     for _file in _table.files:

@@ -39,7 +39,8 @@ errors progress catalogue
 params.params params.params_file params.params_rules params.param_types
 storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.kept_answers
 storage.work_store
-work.code work.executors work.http work.registry work.run_log work.stage work.workers
+work.code work.executors work.http work.registry work.run_log work.run_names work.stage
+work.workers
 sources.download sources.wikimedia_client lm.http_client
 """
 TRANSPORT = frozenset(f"pipelines.{name}" for name in TRANSPORT_NAMES.split())

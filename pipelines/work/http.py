@@ -233,7 +233,7 @@ class Client:
                 last = self._not_before.get(host, 0.0)
                 self._not_before[host] = max(last, until)
                 if seconds >= SAID_WAIT and until > last + 1:
-                    print(f"{host} asks to wait {seconds:.0f} s; waiting", flush=True)
+                    print(f"{host} asks to wait {seconds:.0f} s; waiting")
         raise Unreachable(
             f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, "
             "run again to go on"

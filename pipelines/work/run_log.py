@@ -13,9 +13,7 @@ import logging
 import os
 import posixpath
 import re
-import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,10 +25,9 @@ from typing import Any
 import psutil
 
 from pipelines import redaction, safe_text
-from pipelines.errors import LongtailError
-from pipelines.params import params_file
 from pipelines.storage.atomic import SCRATCH, write_json
 from pipelines.work.registry import STAGE, register
+from pipelines.work.run_names import git_tags, name_run
 
 # A variable of the environment of a flow's stages. The flow logs what they leave in RECORDS.
 FLOW = "LONGTAIL_FLOW_RUN"
@@ -57,14 +54,6 @@ ADVICE = (
 )
 FOR = "longtail.for"  # a parent run's tag: git's tag of its month, if it lands
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
-COMMIT = "mlflow.source.git.commit"  # a tag, as the next
-DIRTY = "git.dirty"
-MONTH = "popularity.month"  # a param, as the next
-PART = "part"
-WHOLE = "refresh"  # the part that is everything
-COMMIT_CHARS = 7  # of a commit's hash, as git shows it
-# the files of git's that a run writes
-WRITTEN = ("dvc.lock", "params.yaml", "conf/accepted.yaml", "conf/baseline.yaml")
 NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
 NOTE_CHARS = 5000  # that MLflow takes in a tag
 
@@ -275,41 +264,9 @@ def _tag_landed(client, run: str, names: Mapping[str, str]) -> None:
     client.set_tag(run, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
 
 
-def name_run(
-    part: str = WHOLE,
-    month: str | None = None,
-    started: datetime | None = None,
-    profile: str | None = None,
-) -> str:
-    """A run's name: profile, month, commit, the part if it is not all, and when it started.
-
-    Month and profile are by default those of params.yaml. The time is shown in UTC.
-    """
-    try:
-        values = params_file.read_values()
-    except LongtailError:
-        values = {}
-    words = [profile or values.get("profile"), month or params_file.value_at(values, MONTH)]
-    words.append(git_tags().get(COMMIT, "")[:COMMIT_CHARS])
-    if part != WHOLE:
-        words.append(part)
-    if started:
-        words.append(f"{started.astimezone(UTC):%d %b %H:%M:%S} UTC")
-    return " ".join(str(word) for word in words if word) or "run"
-
-
 def store() -> str:
     """The address of MLflow's store."""
     return os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{FILE.resolve()}")
-
-
-def trouble() -> str | None:
-    """A line on what keeps MLflow from recording a run; None if nothing does."""
-    try:
-        open_client().search_experiments(max_results=1)
-    except Exception as error:
-        return f"{explained(error)}; the run goes on, and is not recorded"
-    return None
 
 
 def open_client():
@@ -434,20 +391,3 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, dotted)
     else:
         yield prefix, values
-
-
-def git_tags() -> dict[str, str]:
-    """The present commit, and whether files but those that a run writes differ from it.
-
-    {} outside of git, or where git is not installed.
-    """
-    if shutil.which("git") is None:
-        return {}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    if commit.returncode:
-        return {}
-    command = ["git", "diff", "--quiet", "HEAD", "--", "."]
-    for name in WRITTEN:
-        command.append(f":!{name}")
-    differs = subprocess.run(command, capture_output=True).returncode != 0
-    return {COMMIT: commit.stdout.strip(), DIRTY: "true" if differs else "false"}

@@ -98,12 +98,9 @@ class Workers(ExitStack):
 
         if compute.dask:
             fewest = 1 if compute.device == "cpu" else 0
-            limit = ""
         else:
             fewest = 2
-            n_workers, limit = self._limited(min(compute.workers, n_workers))
-            if limit and n_workers < 2:
-                print(f"{stage}: this process alone opens {self.model.folder}{limit}", flush=True)
+            n_workers = min(compute.workers, n_workers, self._models_with_room())
         if n_workers < fewest:
             return None
 
@@ -111,17 +108,8 @@ class Workers(ExitStack):
         self._pool = self.enter_context(processes(compute, n_workers, gpu=compute.device == "cuda"))
         size = f"{self.model.bytes / 1e9:.1f} GB each"
         opening = f"{self._pool.workers} workers open {self.model.folder}"
-        print(f"{stage}: {opening}, {size}{limit}", flush=True)
+        print(f"{stage}: {opening}, {size}")
         return self._pool
-
-    def _limited(self, n_workers: int) -> tuple[int, str]:
-        """As many workers as have room for the model, and what limits them, for a message."""
-        n_models = self._models_with_room()
-        if n_models >= n_workers:
-            return n_workers, ""
-        if self._compute.device == "cpu":
-            return n_models, ", no memory for more"
-        return n_models, ", no more GPUs"
 
     def _models_with_room(self) -> int:
         """How many times this machine has room for the model."""

@@ -170,7 +170,7 @@ def test_of_an_old_and_a_new_dump_the_new_pages_stay(tokenizer, capsys):
     texts = {"5": text_of(3).strip(), "6": text_of(2).strip(), "7": text_of(4).strip()}
     assert (metrics["duplicates"], joined(docs)) == (1, texts)
     said = "wikipedia: 1 source documents repeat a text, or a page of a newer dump, and are left "
-    said += "out: enwiki-20240901-pages-articles.xml.bz2 (1)"
+    said += "out\n"
     assert said in capsys.readouterr().out
 
 

@@ -207,25 +207,14 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
             ("run", "all"),
             "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', ",
         ),
-        (
-            ("run", "sample"),
-            "; a profile is named as --profile sample; `longtail run -h` lists what it takes",
-        ),
-        (
-            ("plan", "laptop"),
-            "extra argument(s) (laptop); a profile is named as --profile laptop; ",
-        ),
+        (("plan", "laptop"), "extra argument(s) (laptop); `longtail plan -h` lists what it takes"),
         (
             ("run", "--profile"),
             "longtail run: option '--profile' requires an argument; `longtail run -h` lists",
         ),
         (("status", "--al"), "longtail status: no such option: --al (Possible options: --all, "),
         (("schedule", "--port=99999"), "longtail schedule: invalid value for '--port': "),
-        (("schedule", "--port=99999"), ", it is 99999; "),
-        (
-            ("search", "x", "-k", "many"),
-            "'-k': expected a whole number, it is many; `longtail search -h`",
-        ),
+        (("search", "x", "-k", "many"), "longtail search: invalid value for '-k': "),
         (("decide",), "longtail decide: missing argument 'rule'; `longtail decide -h` lists"),
         (
             ("imports", "x", "--dataset=pop"),
@@ -243,8 +232,8 @@ def test_a_wrong_command_line_is_one_line(longtail, words, said):
 
 def test_status_fits_the_longest_name(longtail, root, monkeypatch):
     name = "answer_replug_lsr@entityquestions-tiny-dense"
-    stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
-    stages.append(graph.Stage("report", "", (name,), None, ()))
+    stages = [graph.Stage("code", (), None, ()), graph.Stage(name, (), None, ())]
+    stages.append(graph.Stage("report", (name,), None, ()))
     monkeypatch.setattr(
         graph,
         "read_graph",

@@ -12,15 +12,14 @@ from quick_project import dvc_init, reproduce
 
 from flows import graph
 from flows.dvc_tasks import Ended, _lines
+from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 
 
 def stages(*marks: str | None) -> list[graph.Stage]:
     """Stages named 0, 1 and so on."""
-    return [
-        graph.Stage(str(i), "", needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)
-    ]
+    return [graph.Stage(str(i), needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)]
 
 
 def compute(workers: int, device: str = "cpu") -> Compute:
@@ -137,14 +136,14 @@ def test_stages_wait_only_for_what_they_read(every):
 
 
 def test_a_part_is_its_stages_and_all_that_they_need(every):
-    for part, of_part in graph.PARTS.items():
-        chosen = graph.part(every, of_part)
+    for part in graph.PARTS:
+        chosen = graph.part(every, part)
         assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)
         assert (len(chosen) == len(every)) == (part == "refresh")
-    names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
+    names = [stage.name for stage in graph.part(every, Part.retriever)]
     assert {"fetch", "chunk@pile", "index@pile-dense", "index_lsr@wikipedia-dense"} <= set(names)
     assert not {"tune_thresholds@popularity", "answer@nq-tiny", "report"}.intersection(names)
     with pytest.raises(
         LongtailError, match=r"this run has no stage chunk; name its data under parts"
     ):
-        graph.part(stages(None), ("chunk",))
+        graph.part(stages(None), Part.corpus)

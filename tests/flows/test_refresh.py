@@ -5,7 +5,6 @@ what went wrong.
 import json
 import re
 import sqlite3
-import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +13,10 @@ import psutil
 import pytest
 from prefect import flow
 from prefect.runtime import flow_run
-from prefect.states import State
 from quick_project import LAST, git
-from waiting import PATIENCE, until
+from waiting import PATIENCE
 
-from flows import data_branch, dvc_repo, dvc_tasks, graph, live, months, refresh, server
+from flows import data_branch, graph, months, refresh, server
 from flows.parts import Part
 from pipelines.params import params_file
 from pipelines.work.run_log import LANDED, RECORDS
@@ -209,39 +207,6 @@ def test_an_edited_output_does_not_spare_what_follows(ran):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ran.folder / "data/a").read_text() == "one"
     assert "up to date" in ran.dvc("status").stdout
-
-
-def test_a_stage_that_waits_for_dvcs_lock_is_pending(project, monkeypatch):
-    @flow
-    def one() -> State:
-        with dvc_tasks.stopping_children():
-            return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
-
-    def shown() -> list[tuple]:
-        return project.prefect.ask(
-            "SELECT state_type, state_name FROM task_run ORDER BY created DESC LIMIT 1"
-        )
-
-    def release() -> None:
-        try:
-            until(lambda: shown() == [("PENDING", "AwaitingLock")])
-            waited.append(not logs(project))
-        finally:
-            repo.lock.unlock()
-
-    waited: list[bool] = []
-    monkeypatch.setattr(dvc_tasks, "SILENT_SECONDS", 0.1)
-    with project.here():
-        stage = graph.read_graph(project.folder)[0][0]
-        live.begin([stage.name])
-        with dvc_repo.opened(project.folder) as repo:
-            repo.lock.lock()
-            (thread := threading.Thread(target=release)).start()
-            state = one(return_state=True)
-            thread.join()
-    assert waited == [True]
-    assert state.is_completed(), state.message
-    until(lambda: shown() == [("COMPLETED", "Completed")])
 
 
 def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):

@@ -145,11 +145,10 @@ def test_the_tasks_with_most_begin_first(cluster, monkeypatch):
     assert (bars[-1]["total"], bars[-1]["unit"]) == (6, "text")
 
 
-def test_no_more_processes_than_models_fit_into_memory(capsys):
+def test_no_more_processes_than_models_fit_into_memory():
     free = workers.psutil.virtual_memory().available
     with Workers(model(size=free // 2), compute_on(workers=4)) as many:
         assert many.start("stage", TASKS[0], STEPS, 12) is None
-    assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
 
 
 def test_a_killed_run_goes_on(
