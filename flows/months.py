@@ -19,7 +19,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.params.params import Fetch
 from pipelines.sources import snapshots, wikimedia_client
-from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
+from pipelines.sources.fetch import ANSWERS, DOWNLOADS
+from pipelines.sources.named_files import hosts, urls_of
 from pipelines.sources.snapshots import Gone, Late
 from pipelines.storage.atomic import write_text
 
@@ -162,15 +163,14 @@ def _check_dumps(month: str) -> None:
     """Raise Late or Gone where fetch.files has no dump or page views of the month."""
     settings = params_file.load_params(PARAMS)
     fetch = settings.fetch
-    urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
+    urls = urls_of(fetch.files)
     if fetch.source != "wikimedia" or not urls:
         return
 
     old = settings.popularity.month
     views = []
-    for entry in fetch.files.get("pageviews", []):
-        if "://" in entry:
-            views.append(snapshots.with_month(entry, old, month))
+    for url in urls_of({"pageviews": fetch.files.get("pageviews", [])}):
+        views.append(snapshots.with_month(url, old, month))
 
     with wikimedia_client.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, RetrieverName, Section
-from pipelines.sources import fetch
+from pipelines.sources import named_files
 from pipelines.storage.atomic import write_json
 from pipelines.storage.work_store import content_hash
 from pipelines.work import stage
@@ -83,8 +83,8 @@ def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
         print(f"{root} is not on this machine; its files count as unchanged")
         return recorded
 
-    fetch.check(settings.fetch, settings.wikidata)
-    files = fetch.local_files(settings.fetch)
+    named_files.check(settings.fetch, settings.wikidata)
+    files = named_files.local_files(settings.fetch)
     hashes = {}
     for place, file in tqdm(files.items(), desc="hashes", unit="file", delay=PATIENCE):
         hashes[place.as_posix()] = content_hash(file.path)

@@ -17,7 +17,7 @@ from flows import profiles
 from pipelines.params import params_file
 from pipelines.params.params import Params
 from pipelines.plan import plan, plan_lines, speed, token_counts
-from pipelines.sources.fetch import is_url
+from pipelines.sources.named_files import is_url
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPEED = 1e9  # of this machine's matrix products, which tests do not measure
