@@ -89,9 +89,10 @@ def _load(reference: str) -> Webhook | NotificationBlock:
     try:
         block = Block.load(reference)
     except ValueError:
-        problem = "no block of this TYPE/NAME, as slack-webhook/ops"
-        advice = "`prefect block ls` lists blocks, and Prefect's page makes them"
-        raise LongtailError(f"--to {reference}: {problem}; {advice}") from None
+        raise LongtailError(
+            f"--to {reference}: no block of this TYPE/NAME, as slack-webhook/ops; `prefect block "
+            "ls` lists blocks, and Prefect's page makes them"
+        ) from None
     if not isinstance(block, Webhook | NotificationBlock):
         raise LongtailError(f"--to {reference}: this block sends no messages")
     return block

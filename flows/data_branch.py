@@ -47,9 +47,10 @@ def check_ready(root: Path) -> None:
     check_committed(root, may_differ=WRITTEN)
     branch = git(root, "branch", "--show-current")
     if branch != BRANCH:
-        problem = f"a run is committed on {BRANCH}, and the branch here is {branch or '(none)'}"
-        remedy = f"call it in a clone of its own, after `git switch --create {BRANCH}`"
-        raise LongtailError(f"{problem}; {remedy}")
+        raise LongtailError(
+            f"a run is committed on {BRANCH}, and the branch here is {branch or '(none)'}; call it "
+            f"in a clone of its own, after `git switch --create {BRANCH}`"
+        )
 
 
 def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
@@ -65,8 +66,10 @@ def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
             changed.append(name)
     if changed:
         names_shown = ", ".join(changed[:NAMES_SHOWN])
-        remedy = "commit it first, or name it in .gitignore: a commit names what made the data"
-        raise LongtailError(f"{names_shown}: not as in git's last commit; {remedy}")
+        raise LongtailError(
+            f"{names_shown}: not as in git's last commit; commit it first, or name it in "
+            ".gitignore: a commit names what made the data"
+        )
 
 
 def bring(root: Path, remote: str) -> None:
@@ -79,9 +82,10 @@ def bring(root: Path, remote: str) -> None:
     theirs = f"refs/remotes/{remote}/{BRANCH}"
     if commit_of(root, theirs) and not _is_ancestor(root, theirs, "HEAD"):
         if not _is_ancestor(root, "HEAD", theirs):
-            problem = f"{BRANCH}: {remote} has commits that this clone lacks"
-            command = f"git pull --no-rebase --strategy-option ours {remote} {BRANCH}"
-            raise LongtailError(f"{problem}; `{command}` brings them here")
+            raise LongtailError(
+                f"{BRANCH}: {remote} has commits that this clone lacks; `git pull --no-rebase "
+                f"--strategy-option ours {remote} {BRANCH}` brings them here"
+            )
         git(root, "merge", "--quiet", "--ff-only", theirs)
 
 
@@ -188,8 +192,9 @@ def push(root: Path, remote: str, commit: str) -> str:
     process = _run(root, "push", "--quiet", "--atomic", remote, *refs)
     if process.returncode:
         problem = " ".join(process.stderr.split())
-        what_next = "nothing was sent, and the next run tries again"
-        raise LongtailError(f"git push {remote}: {problem}; {what_next}")
+        raise LongtailError(
+            f"git push {remote}: {problem}; nothing was sent, and the next run tries again"
+        )
     return f"{BRANCH} and its tags are at git's {remote}"
 
 

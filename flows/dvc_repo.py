@@ -181,8 +181,10 @@ def stages_of_lock(root: Path) -> dict[str, Any]:
         return {}
     text = lock.read_text(encoding="utf-8", errors="replace")
     if not _is_readable(text):
-        remedy = f"`longtail run` restores it, or git checkout HEAD -- {LOCK}"
-        raise LongtailError(f"{LOCK}: cut or damaged, expected what DVC wrote; {remedy}")
+        raise LongtailError(
+            f"{LOCK}: cut or damaged, expected what DVC wrote; `longtail run` restores it, or git "
+            f"checkout HEAD -- {LOCK}"
+        )
     return _stages(text)
 
 
@@ -280,9 +282,10 @@ def remove_other_runs(root: Path, repo: Repo, outs: Mapping[str, Collection[Path
     for file in tqdm(files, unit=" files", desc="of other runs", delay=BAR_DELAY):
         md5 = dvc_hashes.md5(file)
         if not Path(repo.cache.local.path, md5[:2], md5[2:]).is_file():
-            problem = "of another run, and not in DVC's cache"
-            remedy = "move it out of data/, or remove it"
-            raise LongtailError(f"{file.relative_to(root)}: {problem}; {remedy}")
+            raise LongtailError(
+                f"{file.relative_to(root)}: of another run, and not in DVC's cache; move it out of "
+                "data/, or remove it"
+            )
 
     for file in files:
         file.unlink()
@@ -298,8 +301,10 @@ def remove_other_runs(root: Path, repo: Repo, outs: Mapping[str, Collection[Path
                 del lock["stages"][name]
     if not files and not stages:
         return ""
-    counts = f"data/ (files: {len(files)}) and dvc.lock (stages: {len(stages)})"
-    return f"removed what other runs left in {counts}; DVC's cache keeps the files"
+    return (
+        f"removed what other runs left in data/ (files: {len(files)}) and dvc.lock (stages: "
+        f"{len(stages)}); DVC's cache keeps the files"
+    )
 
 
 def _files_of_other_runs(root: Path, outs: Mapping[str, Collection[Path]]) -> list[Path]:
@@ -381,8 +386,9 @@ def _outputs(root: Path, stages: Collection[str]) -> list[dict[str, Any]]:
     Raises LongtailError without dvc.lock.
     """
     if not (root / LOCK).is_file():
-        expected = "expected the hashes of a run; `longtail run` makes it"
-        raise LongtailError(f"{LOCK}: no such file, {expected}")
+        raise LongtailError(
+            f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it"
+        )
     entries = []
     for name, stage in stages_of_lock(root).items():
         if name in stages:

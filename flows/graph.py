@@ -134,8 +134,10 @@ def read_with_cache(
         with dvc_repo.opened(root) as repo:
             for stage in uncached:
                 repo.commit(stage.name)
-        outputs = f"the outputs of {len(uncached)} stages, which are as in dvc.lock"
-        say(f"put {outputs}, back into .dvc/cache")
+        say(
+            f"put the outputs of {len(uncached)} stages, which are as in dvc.lock, back into "
+            ".dvc/cache"
+        )
         stages, changed = read_graph(root)
 
     for stage in stages:
@@ -170,8 +172,10 @@ def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:
         if not processes:
             return
         pids = ", ".join(str(process.pid) for process in processes)
-        killed = f"DVC is at work here, as of a run that was killed (process {pids})"
-        say(f"{killed}; waiting until it has ended")
+        say(
+            f"DVC is at work here, as of a run that was killed (process {pids}); waiting until it "
+            "has ended"
+        )
         psutil.wait_procs(processes)
 
 
@@ -191,8 +195,10 @@ def part(stages: list[Stage], chosen: Part) -> list[Stage]:
         return stages
     wanted = {stage.name for stage in stages if stage.base_name in names}
     if not wanted:
-        missing = f"this run has no stage {' or '.join(sorted(names))}"
-        raise LongtailError(f"params.yaml: {missing}; name its data under parts, or run all")
+        raise LongtailError(
+            f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name its data under "
+            "parts, or run all"
+        )
     for stage in reversed(stages):
         if stage.name in wanted:
             wanted.update(stage.needs)

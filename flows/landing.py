@@ -76,8 +76,10 @@ def link_report(report: Path | None) -> str:
     from flows.explorer import PORT  # takes long to import
 
     page = (report / "index.html").absolute()
-    address = f"http://127.0.0.1:{PORT}/report/"
-    return f"[The report]({address}), while `longtail explore` is open. Its file is `{page}`."
+    return (
+        f"[The report](http://127.0.0.1:{PORT}/report/), while `longtail explore` is open. Its "
+        f"file is `{page}`."
+    )
 
 
 def describe(

@@ -102,8 +102,9 @@ def set_month(month: str, path: Path) -> str:
 
     params = params_file.parse(yaml.safe_load(text))
     if params.popularity.month != month:
-        problem = "popularity.month is not on a line of its own"
-        raise LongtailError(f"{path}: {problem}, expected `month: {old}`")
+        raise LongtailError(
+            f"{path}: popularity.month is not on a line of its own, expected `month: {old}`"
+        )
     if month == old:
         return f"popularity.month is {month} already"
     write_text(path, text)

@@ -34,8 +34,10 @@ def _problem(error: Exception) -> str:
     if isinstance(cause, httpx.HTTPStatusError):
         status = cause.response.status_code
         if status in NO_ACCESS:
-            names = "PREFECT_API_KEY, or PREFECT_API_AUTH_STRING"
-            return f"it wants a key or another one (status {status}), set {names}"
+            return (
+                f"it wants a key or another one (status {status}), set PREFECT_API_KEY, or "
+                "PREFECT_API_AUTH_STRING"
+            )
         return f"no Prefect server answers there, but status {status}"
     if isinstance(cause, httpx.HTTPError | httpx.InvalidURL):
         return f"nothing answers there ({cause})"

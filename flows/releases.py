@@ -138,8 +138,10 @@ def read_provenance(root: Path, landing: str | None = None) -> dict[str, Any]:
     stages, changed = graph.read_graph(root)
     if changed:
         names = ", ".join(list(changed)[:NAMES_SHOWN])
-        what = f"{len(changed)} of {len(stages)} stages are not up to date, expected none"
-        raise LongtailError(f"{names}: {what}; `longtail run` first")
+        raise LongtailError(
+            f"{names}: {len(changed)} of {len(stages)} stages are not up to date, expected none; "
+            "`longtail run` first"
+        )
 
     locked = stages_of_lock(root)
     md5s = {}
@@ -199,8 +201,10 @@ def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params
                     repo.dvcfs.get(out.def_path, str(target), recursive=True)
     except Exception as error:  # of DVC or of its remote
         problem = " ".join(str(error).split())
-        remedy = f"copy the folder of {tag} here, or name the remote that has its data"
-        raise LongtailError(f"{tag}: DVC can't get its tables ({problem}); {remedy}") from None
+        raise LongtailError(
+            f"{tag}: DVC can't get its tables ({problem}); copy the folder of {tag} here, or name "
+            "the remote that has its data"
+        ) from None
 
     folder = scratch / version
     folder.mkdir()

@@ -136,9 +136,10 @@ def _check_proxies() -> None:
         httpx.Client().close()
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         names = sorted(name for name in os.environ if name.lower().endswith("_proxy"))
-        problem = f"Prefect's client can't use a proxy there ({error})"
-        remedy = "name HTTP proxies, in HTTP_PROXY and HTTPS_PROXY, or unset it"
-        raise LongtailError(f"{', '.join(names)}: {problem}; {remedy}") from None
+        raise LongtailError(
+            f"{', '.join(names)}: Prefect's client can't use a proxy there ({error}); name HTTP "
+            "proxies, in HTTP_PROXY and HTTPS_PROXY, or unset it"
+        ) from None
 
 
 @contextmanager
@@ -266,8 +267,9 @@ def choose_port(port: int | None, usual: int) -> int:
     """
     chosen = port_for(port or usual)
     if port and chosen != port:
-        advice = "end what listens there, or choose another with --port"
-        raise LongtailError(f"port {port} is taken; {advice}")
+        raise LongtailError(
+            f"port {port} is taken; end what listens there, or choose another with --port"
+        )
     return chosen
 
 

@@ -60,8 +60,10 @@ def explain(error: Exception) -> str | None:
 def check_name(root: Path) -> None:
     """Raise LongtailError for a project in a folder whose name DVC can't read."""
     if UNREADABLE.search(str(root)):
-        expected = "expected a path in UTF-8, which DVC needs; rename that folder"
-        raise LongtailError(f"{root}: bytes that are not UTF-8, {expected}")
+        raise LongtailError(
+            f"{root}: bytes that are not UTF-8, expected a path in UTF-8, which DVC needs; rename "
+            "that folder"
+        )
 
 
 def check_environment(root: Path) -> None:
@@ -69,8 +71,10 @@ def check_environment(root: Path) -> None:
     note = root / ".venv/place"  # make writes there where it made .venv
     home = Path(sys.prefix).parent
     if note.is_file() and Path(note.read_text().strip()) == home != root:
-        expected = "expected one of this folder, which was copied; `make install` makes it"
-        raise LongtailError(f".venv: the environment of {home}, {expected}")
+        raise LongtailError(
+            f".venv: the environment of {home}, expected one of this folder, which was copied; "
+            "`make install` makes it"
+        )
 
 
 def check_git_index(root: Path) -> None:

@@ -68,8 +68,9 @@ def check_folder(out: Path) -> None:
     """Raise LongtailError where the folder to write into, or one above it, is a file."""
     for path in (out, *out.parents):
         if path.is_file():
-            expected = "expected a folder or nothing there; name another"
-            raise LongtailError(f"--out {out}: {path} is a file, {expected}")
+            raise LongtailError(
+                f"--out {out}: {path} is a file, expected a folder or nothing there; name another"
+            )
 
 
 def open_page(url: str) -> None:

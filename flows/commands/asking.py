@@ -70,9 +70,10 @@ def search(
     (hits,) = open_corpus(name, retriever, k)([text])
     if not hits:
         beginning = words.beginning(_tokenizable(text), 60)
-        problem = f"BM25 finds none of the words {beginning!r} in {name}"
-        advice = "it leaves out common words such as 'the'; try others, or --retriever dense"
-        raise LongtailError(f"{problem}; {advice}")
+        raise LongtailError(
+            f"BM25 finds none of the words {beginning!r} in {name}; it leaves out common words "
+            "such as 'the'; try others, or --retriever dense"
+        )
     if as_json:
         print_json(hits)
         return
@@ -201,8 +202,9 @@ def _check_subject(subject: str | None, question: str | None) -> None:
     if subject and question is None:
         raise LongtailError("--subject: is that of one question, expected the question beside it")
     if subject and not re.fullmatch(r"Q\d+", subject):
-        expected = "expected a Wikidata id, a Q and a number, such as Q42"
-        raise LongtailError(f"--subject {subject}: {expected}")
+        raise LongtailError(
+            f"--subject {subject}: expected a Wikidata id, a Q and a number, such as Q42"
+        )
 
 
 def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> str:
@@ -231,8 +233,9 @@ def open_corpus(corpus: str, retriever: str, k: int) -> "Search":
     method = index_of(retriever, params.retrievers)
     if corpus not in params.parts.corpora:
         corpora = ", ".join(params.parts.corpora) or "none; set parts.corpora"
-        problem = f"this run has no such corpus, expected one of its own: {corpora}"
-        raise LongtailError(f"--corpus {corpus}: {problem}")
+        raise LongtailError(
+            f"--corpus {corpus}: this run has no such corpus, expected one of its own: {corpora}"
+        )
     for searched in method.indexes:
         folder = methods.index_folder(searched, corpus)
         if not folder.is_dir():
@@ -263,8 +266,9 @@ def index_of(retriever: str, retrievers: list[str]) -> Method:
     """The index of a name. Raises LongtailError for a name of no index."""
     kind = Method.of_name(retriever).kind
     if methods.INDEXES.get(kind) != kind:
-        expected = "expected bm25, dense, lsr or hybrid, or as dense_NAME"
-        raise LongtailError(f"--retriever {retriever}: {expected}")
+        raise LongtailError(
+            f"--retriever {retriever}: expected bm25, dense, lsr or hybrid, or as dense_NAME"
+        )
     return Method.parse(retriever, retrievers)
 
 

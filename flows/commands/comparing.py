@@ -91,5 +91,7 @@ def _oddities(answered: Sequence[Answered]) -> Iterator[str]:
     """Lines on systems that say the same."""
     for first, second in combinations(answered, 2):
         if first.texts == second.texts and (first.correct == second.correct).all():
-            n_questions = f"{int(first.has.sum()):,} questions"
-            yield f"odd: {first.name} and {second.name} say the same to all {n_questions}"
+            yield (
+                f"odd: {first.name} and {second.name} say the same to all {int(first.has.sum()):,} "
+                "questions"
+            )

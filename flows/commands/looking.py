@@ -54,8 +54,9 @@ def _verify_outputs(threads: int, as_json: bool) -> None:
         for line in lines:
             terminal.show(line)
     if lines:
-        remedy = "remove them, and `longtail run` restores them"
-        raise LongtailError(f"{len(lines)} are not as in dvc.lock; {remedy}")
+        raise LongtailError(
+            f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them"
+        )
     if not as_json:
         terminal.show(f"{n_files:,} files are those of dvc.lock")
 

@@ -273,11 +273,14 @@ def _why_no_wikitext(files: list[Path], has_models: bool) -> str:
     """Why WikiText can't be a corpus; "" if it can."""
     n_queries = sum("test" in file.name for file in files)
     if n_queries in (0, len(files)):
-        files_needed = "a file named test, whose articles are queries, and another one"
-        return f"it takes {files_needed}, to retrieve from"
+        return (
+            "it takes a file named test, whose articles are queries, and another one, to retrieve "
+            "from"
+        )
     if not has_models:
-        judges = "it judges models, and none are trained on it"
-        return f"it needs a language model and an encoder: {judges}"
+        return (
+            "it needs a language model and an encoder: it judges models, and none are trained on it"
+        )
     return ""
 
 

@@ -134,8 +134,9 @@ def _no_architecture(config: dict[str, Any]) -> LongtailError:
 
 
 def _no_encoder(architecture: str) -> LongtailError:
-    problem = "neither a causal one nor a known encoder of texts"
-    return LongtailError(f"a model of the kind {architecture}, {problem}")
+    return LongtailError(
+        f"a model of the kind {architecture}, neither a causal one nor a known encoder of texts"
+    )
 
 
 def _says_splade(folder: Path, config: dict[str, Any]) -> bool:

@@ -45,8 +45,9 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     name = _profile_name(folder, name)
     path = profiles.FOLDER / f"{name}.yaml"
     if path.exists() and not force:
-        advice = "--force writes it anew, --name NAME writes another"
-        raise LongtailError(f"{path}: is there already; {advice}")
+        raise LongtailError(
+            f"{path}: is there already; --force writes it anew, --name NAME writes another"
+        )
 
     contents = look(folder)
     choices = choose(contents, this_machine(), lsr=lsr)
@@ -149,11 +150,13 @@ def _profile_name(folder: Path, name: str | None) -> str:
         name = model_folders.param_name(folder.resolve().name)
         return f"data-{name}" if _yaml_reads_as_other_type(name) else name
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-        expected = "expected lower-case letters, digits, hyphens and underscores"
-        raise LongtailError(f"--name {name}: {expected}")
+        raise LongtailError(
+            f"--name {name}: expected lower-case letters, digits, hyphens and underscores"
+        )
     if _yaml_reads_as_other_type(name):
-        problem = "a number, a date, yes, no or null to YAML"
-        raise LongtailError(f"--name {name}: {problem}; try --name data-{name}")
+        raise LongtailError(
+            f"--name {name}: a number, a date, yes, no or null to YAML; try --name data-{name}"
+        )
     return name
 
 
@@ -253,8 +256,10 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
             yield _about_lm(lm, folder)
     if choices.encoder and choices.parts.corpora:
         name = _shown(choices.encoder.folder, folder)
-        stage = f"longtail run base_retriever@{choices.encoder.name}"
-        yield f"encoder {name}, known by its settings; {stage} opens it"
+        yield (
+            f"encoder {name}, known by its settings; longtail run "
+            f"base_retriever@{choices.encoder.name} opens it"
+        )
 
 
 def _reading(data_set: str, files: list[Path]) -> str:

@@ -46,8 +46,9 @@ def value_of(
     values = list(allowed)
     if value not in values:
         names = ", ".join(name for name in values if name)
-        expected = f"expected one of: {names or 'nothing'}"
-        raise LongtailError(f"{field}: there is no {value!r}, {expected}")
+        raise LongtailError(
+            f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}"
+        )
     return value
 
 

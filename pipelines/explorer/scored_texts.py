@@ -148,8 +148,10 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     """
     retrieved = _retrieved(run, texts, query_id)
     if not retrieved:
-        text = f"text {query_id!r} of {texts.corpus}"
-        raise LongtailError(f"id: no {text} was scored with documents by {texts.retriever}")
+        raise LongtailError(
+            f"id: no text {query_id!r} of {texts.corpus} was scored with documents by "
+            f"{texts.retriever}"
+        )
 
     corpus = run.data / "corpus" / texts.corpus
     (query,) = lookup(corpus / "queries.parquet", "id", [query_id])

@@ -136,8 +136,10 @@ class Slice(Addressed):
         relation = value_of(parameters, "relation", ["", *relations(run, name)])
         popularity = parameters.get("popularity", "")
         if not POPULARITY.fullmatch(popularity):
-            expected = f"expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}"
-            raise LongtailError(f"popularity: {popularity!r}, {expected}")
+            raise LongtailError(
+                f"popularity: {popularity!r}, expected a range LEAST-MOST, as 1000-9999, or "
+                f"{UNKNOWN}"
+            )
         return cls(
             set=name,
             lm=base_lm,

@@ -66,15 +66,19 @@ def _check_modules(retriever: params.Retriever, modules: Modules, section: str, 
     for key, needed in (("pooling", modules.pooling), ("similarity", similarity)):
         value = getattr(retriever, key)
         if needed not in (None, value):
-            difference = f"{section}.{key} is {value}, and {path} has {needed}"
-            raise LongtailError(f"params.yaml: {difference}; set {key}: {needed}")
+            raise LongtailError(
+                f"params.yaml: {section}.{key} is {value}, and {path} has {needed}; set {key}: "
+                f"{needed}"
+            )
 
     prompts = {"query_prefix": modules.query, "document": modules.document}
     for key, prompt in prompts.items():
         beginning = getattr(retriever, key).partition("{")[0]
         if prompt not in (None, beginning):
-            problem = f"begins with {beginning!r}, not with the encoder's prompt {prompt!r}"
-            print(f"warning: {section}.{key} {problem}")
+            print(
+                f"warning: {section}.{key} begins with {beginning!r}, not with the encoder's "
+                f"prompt {prompt!r}"
+            )
 
 
 def main() -> None:

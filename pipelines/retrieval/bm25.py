@@ -35,8 +35,9 @@ class BM25:
             if self._analyser.name == name:
                 break
         else:
-            problem = f"was made with another analyser ({name}); `longtail run` makes it anew"
-            raise LongtailError(f"{folder}: {problem}")
+            raise LongtailError(
+                f"{folder}: was made with another analyser ({name}); `longtail run` makes it anew"
+            )
         self._docs = docs
 
         try:
@@ -44,8 +45,9 @@ class BM25:
             with (folder / VOCABULARY).open("rb") as file:
                 vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
         except (OSError, ValueError, EOFError) as error:
-            problem = f"not a whole index ({error}); `longtail run` makes it anew"
-            raise LongtailError(f"{folder}: {problem}") from None
+            raise LongtailError(
+                f"{folder}: not a whole index ({error}); `longtail run` makes it anew"
+            ) from None
         self._term_number = lru_cache(TERMS_CACHED)(partial(_term_number, vocabulary))
 
         scores = self._index.scores

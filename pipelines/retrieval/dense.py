@@ -68,8 +68,10 @@ class Index:
                 self.lists = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
             except RuntimeError as error:
                 reason = " ".join(str(error).split())[-200:]
-                problem = f"damaged ({reason}), expected FAISS's index"
-                raise LongtailError(f"{file}: {problem}; `longtail run` makes it anew") from None
+                raise LongtailError(
+                    f"{file}: damaged ({reason}), expected FAISS's index; `longtail run` makes it "
+                    "anew"
+                ) from None
         self.embeddings = Embeddings(folder / "embeddings")
         self.count = self.embeddings.count
         self.dim = self.embeddings.dim

@@ -152,8 +152,7 @@ def build_and_tune(
     if plan.kind == "ivf":
         recall = tune_search(index, queries())
     if recall < RECALL_TARGET:
-        shown = f"recall@{RECALL_DEPTH} is {recall:.3f}, below {RECALL_TARGET:g}"
-        print(f"warning: {name}: {shown}")
+        print(f"warning: {name}: recall@{RECALL_DEPTH} is {recall:.3f}, below {RECALL_TARGET:g}")
     names = ("kind", "nlist", "sample", "codes", "reason")
     facts: dict[str, Any] = {name: getattr(plan, name) for name in names}
     facts |= {"probe": index.probe, "refine": index.refine}

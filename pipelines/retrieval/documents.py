@@ -88,8 +88,9 @@ def count_documents(docs: Path) -> int:
 
     rows = parquet.metadata(docs).num_rows
     if not rows:
-        expected = "no documents, expected at least one; see the rejects beside it"
-        raise LongtailError(f"{docs}: {expected}")
+        raise LongtailError(
+            f"{docs}: no documents, expected at least one; see the rejects beside it"
+        )
     return rows
 
 
@@ -204,14 +205,16 @@ def check_index(
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        problem = "no meta.json to read, expected an index; `longtail run` makes one"
-        raise LongtailError(f"{folder}: {problem}") from None
+        raise LongtailError(
+            f"{folder}: no meta.json to read, expected an index; `longtail run` makes one"
+        ) from None
 
     files = {"docs": docs, "encoder": encoder}
     for name, value in describe(docs, encoder, **expected).items():
         recorded = meta.get(name)
         if recorded != value:
-            difference = f"{recorded}; {files.get(name, name)} is {value}"
-            problem = f"was made with another {name} ({difference}); `longtail run` makes it anew"
-            raise LongtailError(f"{folder}: {problem}")
+            raise LongtailError(
+                f"{folder}: was made with another {name} ({recorded}; {files.get(name, name)} is "
+                f"{value}); `longtail run` makes it anew"
+            )
     return meta

@@ -245,5 +245,6 @@ def map_array(file: Path) -> np.ndarray:
         shape, _, dtype = np.lib.format.read_array_header_1_0(header)
         return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
     except ValueError as error:
-        problem = f"damaged ({error}), expected embeddings; `longtail run` makes it anew"
-        raise LongtailError(f"{file}: {problem}") from None
+        raise LongtailError(
+            f"{file}: damaged ({error}), expected embeddings; `longtail run` makes it anew"
+        ) from None

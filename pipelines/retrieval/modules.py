@@ -93,8 +93,9 @@ def read_modules(read: Read) -> Modules:
     if normalize_folders:
         similarity = "cosine"
     if similarity not in (None, "cosine", "dot"):
-        problem = f"similarity_fn_name is {similarity}, expected cosine or dot"
-        raise LongtailError(f"{LIBRARY_FILE}: {problem}")
+        raise LongtailError(
+            f"{LIBRARY_FILE}: similarity_fn_name is {similarity}, expected cosine or dot"
+        )
 
     max_tokens = transformer.get("max_seq_length")
     if not isinstance(max_tokens, int):
@@ -145,10 +146,9 @@ def _module_folders(read: Read) -> list[str]:
         expected = PLACES[min(place, 2)]
         module_type = str(module.get("type"))
         if not re.fullmatch(rf"(sentence_transformers\.(.+\.)?)?{expected}", module_type):
-            problem = f"modules.json has {module_type} in place {place}, expected {expected}"
             raise LongtailError(
-                f"an encoder with a module that is not computed: {problem}; take an encoder "
-                "without it"
+                f"an encoder with a module that is not computed: modules.json has {module_type} in "
+                f"place {place}, expected {expected}; take an encoder without it"
             )
         folder = module.get("path") or ""
         folders.append(str(folder).strip("/"))
@@ -176,8 +176,9 @@ def _settings(read: Read, file: str, module: str) -> dict[str, Any]:
     for name, computed in COMPUTED[module].items():
         value = settings.get(name)
         if value not in (None, computed):
-            problem = f"{name} is {value!r}, which is not computed; expected {computed!r}"
-            raise LongtailError(f"{file}: {problem}")
+            raise LongtailError(
+                f"{file}: {name} is {value!r}, which is not computed; expected {computed!r}"
+            )
     return settings
 
 

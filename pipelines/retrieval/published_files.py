@@ -78,30 +78,36 @@ def _read_faiss(file: Path, names: Path) -> Iterator[Vectors]:
     try:
         index: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError:
-        expected = "expected a tar, pickles or a FAISS index of published vectors"
-        raise LongtailError(f"{file}: damaged, or in another format; {expected}") from None
+        raise LongtailError(
+            f"{file}: damaged, or in another format; expected a tar, pickles or a FAISS index of "
+            "published vectors"
+        ) from None
 
     # FAISS ends the process if an index can't give its vectors back.
     kind = type(index).__name__
     is_inexact = kind == "IndexScalarQuantizer" and index.sq.qtype != faiss.ScalarQuantizer.QT_fp16
     if kind not in STORED_WHOLE or is_inexact:
-        expected = f"expected an index with whole vectors: {', '.join(sorted(STORED_WHOLE))}"
-        problem = f"FAISS's {kind}, whose codes do not give exact vectors back"
-        raise LongtailError(f"{file}: {problem}; {expected}")
+        raise LongtailError(
+            f"{file}: FAISS's {kind}, whose codes do not give exact vectors back; expected an "
+            f"index with whole vectors: {', '.join(sorted(STORED_WHOLE))}"
+        )
     if kind == "IndexIVFFlat":
         try:
             index.make_direct_map()  # from rows to places in lists
         except RuntimeError:
-            problem = "its vectors have ids of their own, expected the numbers of their rows"
-            raise LongtailError(f"{file}: {problem}") from None
+            raise LongtailError(
+                f"{file}: its vectors have ids of their own, expected the numbers of their rows"
+            ) from None
 
     ids = None
     if names.is_file():
         lines = names.read_text(encoding="utf-8").splitlines()
         ids = [line.strip() for line in lines]
         if len(ids) != index.ntotal:
-            problem = f"{len(ids):,} ids for the {index.ntotal:,} vectors of {file.name}"
-            raise LongtailError(f"{names}: {problem}, expected one for each; fetch both again")
+            raise LongtailError(
+                f"{names}: {len(ids):,} ids for the {index.ntotal:,} vectors of {file.name}, "
+                "expected one for each; fetch both again"
+            )
     for start in range(0, index.ntotal, ROWS_AT_ONCE):
         stop = min(start + ROWS_AT_ONCE, index.ntotal)
         vectors = index.reconstruct_n(start, stop - start)
@@ -121,14 +127,17 @@ def _read_pickle(stream: IO[bytes], file: Path) -> Vectors:
             "an array of numbers alone"
         ) from None
     except Exception as error:  # a damaged pickle may raise any
-        problem = f"no pickle, or a damaged one ({type(error).__name__}: {error})"
-        raise LongtailError(f"{file}: {problem}; fetch it again") from None
+        raise LongtailError(
+            f"{file}: no pickle, or a damaged one ({type(error).__name__}: {error}); fetch it again"
+        ) from None
 
     ids, vectors = _ids_and_vectors(content)
     are_ids = all(isinstance(id_, str | int) for id_ in ids)
     if vectors.ndim != 2 or len(vectors) != len(ids) or not are_ids:
-        expected = "expected a pickle of (ids, vectors) or of (id, vector) pairs"
-        raise LongtailError(f"{file}: {expected}, an id for each vector")
+        raise LongtailError(
+            f"{file}: expected a pickle of (ids, vectors) or of (id, vector) pairs, an id for each "
+            "vector"
+        )
     return [str(id_).removeprefix(DPR_MARK) for id_ in ids], vectors
 
 

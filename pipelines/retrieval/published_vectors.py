@@ -37,8 +37,10 @@ def take_published(path: Path, docs: Path, out: Path, encoder: Encoder) -> None:
 
     for part_ids, vectors in read_vectors(path):
         if vectors.shape[1] != encoder.dim:
-            problem = f"vectors of {vectors.shape[1]} numbers, expected {encoder.dim}"
-            raise LongtailError(f"{path}: {problem}, as the encoder's have")
+            raise LongtailError(
+                f"{path}: vectors of {vectors.shape[1]} numbers, expected {encoder.dim}, as the "
+                "encoder's have"
+            )
         published_ids = np.array([text.encode() for text in part_ids], bytes)
         places = np.searchsorted(sorted_ids, published_ids)
         places = np.minimum(places, len(ids) - 1)
@@ -50,8 +52,10 @@ def take_published(path: Path, docs: Path, out: Path, encoder: Encoder) -> None:
     n_missing = int((~has_vector).sum())
     if n_missing:
         example = ids[np.argmin(has_vector)].decode()
-        problem = f"no vectors of {n_missing:,} of the {len(ids):,} passages of {docs}"
-        raise LongtailError(f"{path}: {problem}, such as {example}; expected vectors of all")
+        raise LongtailError(
+            f"{path}: no vectors of {n_missing:,} of the {len(ids):,} passages of {docs}, such as "
+            f"{example}; expected vectors of all"
+        )
     _check(path, docs, Embeddings(out), encoder)
 
 

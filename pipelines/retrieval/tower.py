@@ -82,8 +82,9 @@ class Tower:
         fast = getattr(self.tokenizer, "backend_tokenizer", None)
         if fast is None:
             tokenizer_class = type(self.tokenizer).__name__
-            problem = f"{tokenizer_class} is no fast tokenizer; expected tokenizer.json"
-            raise LongtailError(f"{path}: {problem}")
+            raise LongtailError(
+                f"{path}: {tokenizer_class} is no fast tokenizer; expected tokenizer.json"
+            )
         if self.modules.lower:
             normalizers = [tokenizers.normalizers.Lowercase()]
             if fast.normalizer is not None:
@@ -179,8 +180,9 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
     model_class: Any = AutoModel._model_mapping[type(config)]
     reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
     if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
-        problem = f"{config.model_type} is no BERT-like encoder of texts alone, expected one"
-        raise LongtailError(f"{path}: {problem}")
+        raise LongtailError(
+            f"{path}: {config.model_type} is no BERT-like encoder of texts alone, expected one"
+        )
     return model_class
 
 
@@ -199,8 +201,10 @@ def _dpr_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedMod
 def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     """The BERT inside one of DPR's towers; the first token's state is the embedding."""
     if model.config.projection_dim:
-        problem = "a DPR encoder with a projection, expected projection_dim 0 as in those published"
-        raise LongtailError(f"{path}: {problem}")
+        raise LongtailError(
+            f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those "
+            "published"
+        )
     encoder: Any = next(model.children())
     not_of_bert = {"model_type", "architectures", "transformers_version", "dtype"}
     names = BertConfig().to_dict().keys() - not_of_bert

@@ -49,10 +49,9 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> ChosenFiles:
     named = [file for file in files if FILE.search(file.name)]
     nameless = [file for file in files if file not in named]
     if nameless and (named or agents == "user"):
-        example = f"pageviews-{month.replace('-', '')}-user.bz2"
         raise LongtailError(
-            f"{nameless[0]}: its name doesn't tell its month and whose views it has, "
-            f"expected one like {example}; rename it, or leave it out"
+            f"{nameless[0]}: its name doesn't tell its month and whose views it has, expected one "
+            f"like pageviews-{month.replace('-', '')}-user.bz2; rename it, or leave it out"
         )
     selection = ChosenFiles(nameless)
     if named:

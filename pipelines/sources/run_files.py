@@ -86,13 +86,17 @@ def read_runs(
             passage_files.append(file)
 
     if not topics:
-        expected = "expected its topics beside it: a table of ids and questions, or a question set"
-        raise LongtailError(f"{runs[0]}: a TREC run, which has no questions; {expected}")
+        raise LongtailError(
+            f"{runs[0]}: a TREC run, which has no questions; expected its topics beside it: a "
+            "table of ids and questions, or a question set"
+        )
     if not passage_files:
         passage_files = visible_files(corpus)
     if not passage_files:
-        expected = "expected its passages beside it, or under fetch.files.wikipedia"
-        raise LongtailError(f"{runs[0]}: a TREC run, which has no texts; {expected}")
+        raise LongtailError(
+            f"{runs[0]}: a TREC run, which has no texts; expected its passages beside it, or under "
+            "fetch.files.wikipedia"
+        )
 
     for run in runs:
         yield run, _read_run(run, topics, passage_files, rejects)
@@ -235,8 +239,10 @@ def _read_passages(files: Iterable[Path], ids: Collection[str]) -> dict[str, Rec
     for file in files:
         layout = require_layout(file)
         if not layout.id or layout.part:
-            expected = "expected passages with ids, as the TREC run names them"
-            raise LongtailError(f"{file}: texts without ids of their own; {expected}")
+            raise LongtailError(
+                f"{file}: texts without ids of their own; expected passages with ids, as the TREC "
+                "run names them"
+            )
         for _, text, row in read_texts(file, Rejects(1.0), layout):
             id_ = str(row.id)
             if id_ in ids:

@@ -111,8 +111,10 @@ class Table:
             further = [name for name in types if name not in self.schema.names]
             faults += [f"column {name} is not declared" for name in further]
         if faults:
-            expected = f"expected the columns of {self.file} in docs/columns.md"
-            raise LongtailError(f"{file or self.file}: {'; '.join(faults)}; {expected}")
+            raise LongtailError(
+                f"{file or self.file}: {'; '.join(faults)}; expected the columns of {self.file} in "
+                "docs/columns.md"
+            )
 
     def is_in(self, file: str) -> bool:
         """Whether this is the table of a file below data/."""

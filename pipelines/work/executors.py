@@ -174,9 +174,9 @@ def _connect(address: str):
         client = Client(address, timeout=PATIENCE_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         # A TypeError comes of tls:// without Dask's settings of certificates.
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise LongtailError(
-            f"compute.dask: no scheduler answers at {address} ({reason}); start one there"
+            f"compute.dask: no scheduler answers at {address} ({type(error).__name__}: "
+            f"{' '.join(str(error).split())}); start one there"
         ) from None
     try:
         client.wait_for_workers(1, PATIENCE_SECONDS)

@@ -60,9 +60,10 @@ def check_certificates() -> None:
             else:
                 context.load_verify_locations(path)
         except OSError as error:
-            problem = f"{name}={path}: {error.strerror}"
-            expected = "expected a file of certificates; correct it or unset it"
-            raise LongtailError(f"{problem}, {expected}") from None
+            raise LongtailError(
+                f"{name}={path}: {error.strerror}, expected a file of certificates; correct it or "
+                "unset it"
+            ) from None
 
 
 class Session(requests.Session):
@@ -94,8 +95,10 @@ class Session(requests.Session):
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{problem}, expected an answer; give the address that answers")
         if self.hosts is not None and destination.hostname not in {source.hostname, *self.hosts}:
-            advice = "give its own address, or for downloads add it to fetch.redirects"
-            raise LongtailError(f"{problem}, which no param names; {advice}")
+            raise LongtailError(
+                f"{problem}, which no param names; give its own address, or for downloads add it "
+                "to fetch.redirects"
+            )
         if source.scheme == "https" and destination.scheme == "http":
             raise LongtailError(
                 f"{problem} without encryption; give an address that answers with https"

@@ -311,8 +311,10 @@ def take_store() -> None:
 def explained(error: Exception) -> str:
     """An error of MLflow in one line, with what to do."""
     if ANOTHER_VERSION.search(str(error)):
-        problem = "written by another version of MLflow"
-        return f"MLflow ({store()}): {problem}; install that, or `mlflow db upgrade` a copy"
+        return (
+            f"MLflow ({store()}): written by another version of MLflow; install that, or `mlflow "
+            "db upgrade` a copy"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     problem = lines[0] if lines else type(error).__name__
     message = f"MLflow ({store()}): {problem}"

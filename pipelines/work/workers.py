@@ -106,9 +106,10 @@ class Workers(ExitStack):
 
         self._model_here = None  # its memory is for the workers
         self._pool = self.enter_context(processes(compute, n_workers, gpu=compute.device == "cuda"))
-        size = f"{self.model.bytes / 1e9:.1f} GB each"
-        opening = f"{self._pool.workers} workers open {self.model.folder}"
-        print(f"{stage}: {opening}, {size}")
+        print(
+            f"{stage}: {self._pool.workers} workers open {self.model.folder}, "
+            f"{self.model.bytes / 1e9:.1f} GB each"
+        )
         return self._pool
 
     def _models_with_room(self) -> int:
