@@ -123,8 +123,10 @@ def _damaged(stage: graph.Stage, files: list[str]) -> State:
     names = files[0]
     if len(files) > 1:
         names += f" and {len(files) - 1} more"
-    remedy = "it is removed, run again to make it anew"
-    return Failed(message=f"{stage.name}: .dvc/cache had {names} damaged; {remedy}")
+    return Failed(
+        message=f"{stage.name}: .dvc/cache had {names} damaged; it is removed, run again to make "
+        "it anew"
+    )
 
 
 @task(

@@ -141,8 +141,7 @@ def _by_columns_between_tabs(file: Path, head: bytes) -> Seen:
     header = corpus_layouts.header_of(head)
     if header:
         columns = ", ".join(header[:FIELDS_SHOWN])
-        advice = "for passages, name the columns id, title and text"
-        return Seen("", f"a table of {columns}; {advice}")
+        return Seen("", f"a table of {columns}; for passages, name the columns id, title and text")
     return Seen("", "its beginning is in no layout that is read")
 
 
@@ -235,8 +234,9 @@ def _open_questions(file: Path, has_aliases: bool) -> Seen:
         return _if_usable(file, Seen("triviaqa"))
     if NATURAL_QUESTIONS.search(path):
         return _if_usable(file, Seen("nq"))
-    advice = "name the file or its folder nq or triviaqa to have them asked"
-    return Seen("", f"questions and answers; {advice}")
+    return Seen(
+        "", "questions and answers; name the file or its folder nq or triviaqa to have them asked"
+    )
 
 
 def _texts(file: Path, names: list[str]) -> Seen:

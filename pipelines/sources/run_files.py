@@ -138,8 +138,9 @@ def _read_hits(
         rejects.read += 1
         line = LINE.fullmatch(text)
         if not line:
-            expected = "expected qid Q0 docid rank score tag"
-            rejects.add(run, number, "wrong columns", f"{text}; {expected}")
+            rejects.add(
+                run, number, "wrong columns", f"{text}; expected qid Q0 docid rank score tag"
+            )
             continue
 
         question = line["question"]

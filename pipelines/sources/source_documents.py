@@ -249,8 +249,12 @@ def _table_records(
             yield number, dict(zip(columns, cells, strict=True))
             continue
         problem = "a quote out of place" if cells is None else f"{len(cells)} columns"
-        expected = f"{', '.join(columns[:-1])} and {columns[-1]}"
-        rejects.add(path, number, "unexpected_layout", f"{problem}, expected {expected}")
+        rejects.add(
+            path,
+            number,
+            "unexpected_layout",
+            f"{problem}, expected {', '.join(columns[:-1])} and {columns[-1]}",
+        )
 
 
 def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
