@@ -53,9 +53,8 @@ USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings
 INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
 COMPLETION = (
     "`longtail COMMAND --help` explains a command. After `longtail --install-completion`, the Tab "
-    "key completes commands, options and names in bash, zsh and fish."
+    "key completes commands and options in bash, zsh and fish."
 )
-COMPLETING = "_LONGTAIL_COMPLETE"  # the variable by which a shell asks what completes a word
 
 
 class Grouped(typer.core.TyperGroup):
@@ -116,9 +115,7 @@ def main() -> None:
     redaction.guard()
     words = sys.argv[1:] or ["--help"]
     try:
-        if COMPLETING in os.environ:
-            _go_to_root(needed=False)
-        elif not words[0].startswith("-") and not {"-h", "--help"} & set(words):
+        if not words[0].startswith("-") and not {"-h", "--help"} & set(words):
             _go_to_root(needed=words[0] not in WITHOUT_PROJECT)
         raise SystemExit(app(words, prog_name="longtail", standalone_mode=False) or 0)
     except USAGE_ERROR as error:

@@ -305,7 +305,7 @@ def _mlflow_run(part: Part, tag: str) -> Iterator[Run]:
 
 
 def _judge(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate.Judgement:
-    """Show in MLflow and Prefect what a run made; returns what the gate finds.
+    """Show in Prefect what a run made, and its headlines in MLflow; returns what the gate finds.
 
     Raises gate.Stopped where the gate does not let the results through.
     """
@@ -319,11 +319,9 @@ def _judge(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate
     )
     report = landing.find_report(stages)
     judged = gate.examine(settings.profile, part, month, stages)
-    unmet = landing.describe_unmet(judged)
-    parts = [description, landing.link_report(report), unmet]
+    parts = [description, landing.link_report(report), landing.describe_unmet(judged)]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
 
-    run.describe(f"{description}\n\n{unmet}")
     judged.say(get_run_logger().info)
     judged.check()
     about = {

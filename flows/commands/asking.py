@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import terminal
-from flows.commands.options import JsonOption, RetrieverOption, lm_names, print_json
+from flows.commands.options import JsonOption, RetrieverOption, print_json
 from flows.commands.prediction_options import ColumnsOption, QuestionsOption, read_questions
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
@@ -122,10 +122,7 @@ def ask(
     ] = None,
     lm: Annotated[
         str | None,
-        typer.Option(
-            help="A model of lms, by default the first.",
-            autocompletion=lm_names,
-        ),
+        typer.Option(help="A model of lms, by default the first."),
     ] = None,
     retriever: RetrieverOption = None,
     pair: Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from flows.commands.options import method_names
 from flows.commands.prediction_options import ByPositionOption, PatternOption
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
@@ -44,7 +43,6 @@ def imports(
         str,
         typer.Option(
             help="A name for the method, such as closed_book, bm25 or web-search.",
-            autocompletion=method_names,
         ),
     ] = "",
     kind: Annotated[

@@ -54,8 +54,6 @@ ADVICE = (
 )
 FOR = "longtail.for"  # a parent run's tag: git's tag of its month, if it lands
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
-NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
-NOTE_CHARS = 5000  # that MLflow takes in a tag
 
 
 def log_stage(
@@ -166,14 +164,6 @@ class Run:
                 _log_values(client, child, record["params"], record["metrics"], ended)
             finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, state, ended)
-
-    def describe(self, description: str) -> None:
-        """Log the description of the parent run, in Markdown."""
-        client = self._client
-        if client is None:
-            return
-        with self._never_an_error():
-            client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
 
     def sum_up(
         self, params: Mapping[str, str], headlines: Mapping[str, float], report: Path | None

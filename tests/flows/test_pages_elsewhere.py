@@ -77,8 +77,8 @@ def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
     (ran.folder / "report/index.html").write_text("<h1>What came out</h1>")
     with ran.here():
         run = Run("reported", {}, pytest.fail, "sample with a report")
-        run.describe("- 2 of 4 stages ran")
-        run.land({}, {"adaptive_accuracy": 0.625}, Path("report"))
+        run.sum_up({}, {"adaptive_accuracy": 0.625}, Path("report"))
+        run.land({})
         run.end("FINISHED")
     with (
         closing(sqlite3.connect(prefect.home / "prefect.db")) as shared,
