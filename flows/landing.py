@@ -1,4 +1,4 @@
-"""What Prefect and MLflow show of a run that landed: its results, what ran, and what the gate
+"""What Prefect shows of a run that landed: its results, what ran, and what the gate
 finds.
 """
 
