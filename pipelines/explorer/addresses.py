@@ -57,13 +57,6 @@ def number_of_pages(rows: int) -> int:
     return max(1, math.ceil(rows / ROWS_OF_PAGE))
 
 
-def check_page(page: int, rows: int) -> None:
-    """Raise LongtailError if a list of so many rows does not have the page."""
-    last = number_of_pages(rows)
-    if page > last:
-        raise LongtailError(f"page: there is no page {page}, the last one is {last}")
-
-
 def page_number(parameters: Mapping[str, str]) -> int:
     """The number of the page asked for, from 1. Raises LongtailError for anything else."""
     page = parameters.get("page") or "1"

@@ -34,7 +34,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 FULL_SHADE = 3.0  # bits that shade a token fully
 SHADES = 5
 TEXT_LENGTH = 20_000  # characters of a prompt or a text that a page shows
-FEW_QUESTIONS = 100  # of fewer questions counts are shown and no per cent, which is less than one
 QUESTION_ORDERS = {
     "popular": "most viewed first",
     "rare": "least viewed first",
@@ -94,27 +93,16 @@ def range_of(popularity: str) -> str:
     return f"{int(least or 0):,} or more"
 
 
-def in_percent(share: Interval, questions: int, digits: int = 0) -> tuple[str, str]:
-    """A share of questions and its interval in per cent, which no line breaks; "" if unknown.
-
-    They are such as "22 %" and "[18, 27]"; of FEW_QUESTIONS "2 of 7" and "[8, 64] %".
-    """
+def in_percent(share: Interval, digits: int = 0) -> tuple[str, str]:
+    """A share and its interval in per cent, such as "22 %" and "[18, 27]"; "" if unknown."""
     if math.isnan(share.value):
         return "", ""
     low = fixed(100 * share.low, digits)
     high = fixed(100 * share.high, digits)
-    bounds = f"[{low},\N{NO-BREAK SPACE}{high}]"
-    if questions < FEW_QUESTIONS:
-        count = f"{share.value * questions:.0f} of {questions}"
-        return count.replace(" ", "\N{NO-BREAK SPACE}"), f"{bounds}\N{NO-BREAK SPACE}%"
-    return f"{fixed(100 * share.value, digits)}\N{NO-BREAK SPACE}%", bounds
-
-
-def part_of(count: int, total: int) -> str:
-    """What follows a count: its part of the total in per cent, or the total if it is small."""
-    if total < FEW_QUESTIONS:
-        return f"of {total}"
-    return f"{100 * count / total:.0f} %"
+    return (
+        f"{fixed(100 * share.value, digits)}\N{NO-BREAK SPACE}%",
+        f"[{low},\N{NO-BREAK SPACE}{high}]",
+    )
 
 
 def signed(value: float) -> str:
@@ -189,7 +177,6 @@ FILTERS: dict[str, Callable] = {
     "subject": subject_id,
     "long": shortened,
     "beginning": words.beginning,
-    "part_of": part_of,
     "sentence": sentence,
     "holder": holder,
     "kind": method_kind,

@@ -18,7 +18,6 @@ from pipelines.errors import LongtailError
 from pipelines.explorer.addresses import (
     ROWS_OF_PAGE,
     Addressed,
-    check_page,
     page_number,
     value_of,
 )
@@ -118,16 +117,12 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
 
 
 def list_texts(run: Run, texts: Texts) -> tuple[list[dict], int]:
-    """The texts of one page, with the bits that documents save, and how many there are.
-
-    Raises LongtailError for a page after the last one.
-    """
+    """The texts of one page, with the bits that documents save, and how many there are."""
     bits = table(run, texts.corpus)
     queries = run.data / "corpus" / texts.corpus / "queries.parquet"
     values = {"lm": texts.lm, "retriever": texts.retriever, "k": texts.k}
     counted = database.ask(f"{GAINS} SELECT count(*) FROM gains", values, bpb=bits)
     ((total,),) = counted.fetchall()
-    check_page(texts.page, total)
 
     values |= {"limit": ROWS_OF_PAGE, "offset": ROWS_OF_PAGE * (texts.page - 1)}
     query = f"""{GAINS} SELECT gains.*, coalesce(continuation, '') AS text

@@ -24,7 +24,6 @@ from pipelines.evaluation.popularity_bins import HALF_DECADES
 from pipelines.explorer.addresses import (
     ROWS_OF_PAGE,
     Addressed,
-    check_page,
     number_of_pages,
     page_number,
     value_of,
@@ -216,12 +215,8 @@ class Place:
 
 
 def list_questions(run: Run, slice_: Slice) -> Listed:
-    """The questions of a slice: one page of them, and the counts of all.
-
-    Raises LongtailError for a page after the last one.
-    """
+    """The questions of a slice: one page of them, and the counts of all."""
     counts = count_questions(run, slice_)
-    check_page(slice_.page, counts.total)
     offset = ROWS_OF_PAGE * (slice_.page - 1)
     page = PAGE_OF_ROWS.format(order=ORDERS[slice_.order])
     rows = _rows(run, slice_, page, limit=ROWS_OF_PAGE, offset=offset)

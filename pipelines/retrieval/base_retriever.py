@@ -24,12 +24,6 @@ class Settings(Section):
     retriever: dict[RetrieverName, params.Retriever]
 
 
-def make_retriever(settings: Settings, name: str) -> stage.Metrics:
-    """Copy the retriever of this name to data/models."""
-    out = methods.encoder_folder(Method("dense", name))
-    return copy_pretrained(settings.retriever[name], out)
-
-
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     """Save to `out`, a folder with the retriever's name, the encoder that params.yaml names.
 
@@ -84,10 +78,11 @@ def _check_modules(retriever: params.Retriever, modules: Modules, section: str, 
 def main() -> None:
     name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
 
-    def work(settings: Settings) -> stage.Metrics:
-        return make_retriever(settings, name)
-
     out = methods.encoder_folder(Method("dense", name))
+
+    def work(settings: Settings) -> stage.Metrics:
+        return copy_pretrained(settings.retriever[name], out)
+
     metrics = METRICS / f"base_retriever_{name}.json"
     stage.run(f"base_retriever@{name}", Settings, work, out=str(out), metrics=metrics)
 

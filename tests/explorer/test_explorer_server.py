@@ -83,7 +83,6 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         ),
         ("/question?id=q9", "id: popqa has no question &#39;q9&#39;"),
         ("/texts", "language_modelling: no scored texts; `longtail run` makes it"),
-        ("/questions?page=99", "page: there is no page 99, the last one is 16"),
         ("/questions?method=dance", "method: there is no &#39;dance&#39;"),
         ("/question?id=q0007&prompt=tiny/dance", "prompt: no answer by tiny, dance"),
         ("/nowhere", "/nowhere: Not Found"),

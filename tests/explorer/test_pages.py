@@ -131,7 +131,7 @@ def test_the_first_page_has_the_main_numbers(answered):
         )
     assert row["questions"] == 800
     home = pages.home(answered, [])
-    assert pages.in_percent(row["best"]["share"], 800, digits=1)[0] in home
+    assert pages.in_percent(row["best"]["share"], digits=1)[0] in home
     wrong = row["counts"].wrong
     for page in ("namesake", "subject"):
         number = f"{wrong[page]['wrong']} of {row['counts'].all_wrong['wrong']}"
@@ -139,14 +139,10 @@ def test_the_first_page_has_the_main_numbers(answered):
         assert f'<a href="{link}#list">{number} read {READ[page]}</a>' in home
 
 
-def test_few_questions_have_counts_and_no_per_cent(answered):
+def test_a_share_has_its_interval_beside_it():
     few = Interval(2 / 7, 0.08, 0.64)
-    assert pages.in_percent(few, 7) == ("2\xa0of\xa07", "[8,\xa064]\xa0%")
-    assert pages.in_percent(few, 700) == ("29\xa0%", "[8,\xa064]")
-    assert (pages.part_of(2, 7), pages.part_of(200, 700)) == ("of 7", "29 %")
-    page = pages.questions(answered, {"words": "77"})
-    cells = re.search(r'<table class="cells">.*?</table>', page, re.DOTALL)[0]
-    assert re.findall(r"<small>(.*?)</small>", cells) == ["of 17"] * 4
+    assert pages.in_percent(few) == ("29\xa0%", "[8,\xa064]")
+    assert pages.in_percent(few, digits=1) == ("28.6\xa0%", "[8.0,\xa064.0]")
 
 
 def test_a_similarity_says_what_it_is_of(asked, answered):
