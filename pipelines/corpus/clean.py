@@ -21,6 +21,7 @@ from pipelines.corpus.markup import (
     without_dropped,
     without_holes,
 )
+from pipelines.corpus.template_forms import Named
 from pipelines.corpus.templates import read_wiki
 from pipelines.language.language import ENGLISH, MediaWiki
 
@@ -190,7 +191,7 @@ def _alone(construct: str, page: WikiPage) -> str:
     if not plain:
         return parsed(construct, page)
     name, *values = plain[1].split("|")
-    parameters: list[tuple[str | None, str]] = []
+    parameters: list[Named] = []
     for text in values:
         key, equals, value = text.partition("=")
         parameters.append((key, value) if equals else (None, text))
@@ -198,7 +199,7 @@ def _alone(construct: str, page: WikiPage) -> str:
 
 
 def _template(fields: Fields, page: WikiPage) -> str:
-    parameters: list[tuple[str | None, str]] = []
+    parameters: list[Named] = []
     for token_type, parts in fields[1:]:
         text = "".join(parts)
         if token_type is tokens.TemplateParamSeparator:

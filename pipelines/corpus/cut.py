@@ -18,7 +18,13 @@ from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
 from pipelines.corpus.source_batches import Batch, CorpusSettings, write_rows
 from pipelines.corpus.token_bytes import Tokens, open_encoder
-from pipelines.corpus.windows import cut_tokens, last_boundary, rolling_windows, separate_windows
+from pipelines.corpus.windows import (
+    Window,
+    cut_tokens,
+    last_boundary,
+    rolling_windows,
+    separate_windows,
+)
 from pipelines.language.language import MediaWiki
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
@@ -172,7 +178,7 @@ def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
 
 def _drawn_windows(
     settings: CorpusSettings, source_document: str, bounds: np.ndarray
-) -> list[tuple[int, int, int]]:
+) -> list[Window]:
     """Some of a text's windows without overlap: begin, middle and end of each."""
     queries = settings.queries
     shift = draws.uniform(settings.seed, "first query", source_document)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from mwparserfromhell.definitions import PARSER_BLACKLIST
 
+from pipelines.corpus.template_forms import Named
 from pipelines.corpus.template_kinds import WIKITEXT
 from pipelines.corpus.templates import Wiki
 from pipelines.corpus.variants import without_variants
@@ -110,7 +111,7 @@ class WikiPage:
         number = self._numbers.setdefault(name, FIRST_NUMBER + len(self._numbers))
         return HOLE + chr(min(number, LAST_NUMBER))
 
-    def template(self, name: str, parameters: list[tuple[str | None, str]]) -> str:
+    def template(self, name: str, parameters: list[Named]) -> str:
         """The text that a reader sees of a template with (name or None, value) parameters, or the
         mark of a dropped one.
         """

@@ -8,6 +8,8 @@ from pipelines.errors import LongtailError
 FIELD = re.compile(r"\{([^{}:]+)(?::([a-z_]+))?\}")  # {1}, {lt|1} or {1:ymd}
 OPTIONAL = re.compile(r"<([^<>]*)>")
 OR_ELSE = re.compile(r"\|(?![^{}]*\})")
+# A parameter: its name, or None where only its place counts, and its text.
+Named = tuple[str | None, str]
 # (names of a field, its kind or None) -> text, None where the field has no value
 Value = Callable[[str, str | None], str | None]
 
@@ -15,7 +17,7 @@ Value = Callable[[str, str | None], str | None]
 class Parameters:
     """A template's parameters, by name and by place."""
 
-    def __init__(self, template: str, parameters: Iterable[tuple[str | None, str]]) -> None:
+    def __init__(self, template: str, parameters: Iterable[Named]) -> None:
         """Each parameter has a name, or None where only its place counts."""
         self._values = {"0": template}
         self.n_places = 0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pipelines.corpus.template_forms import Parameters, check, filled
+from pipelines.corpus.template_forms import Named, Parameters, check, filled
 from pipelines.corpus.template_kinds import KINDS, WIKITEXT, Field
 from pipelines.language.language import MediaWiki
 
@@ -58,7 +58,7 @@ class Wiki:
                 return form_of_pattern
         return None
 
-    def text(self, template: str, parameters: list[tuple[str | None, str]]) -> str | None:
+    def text(self, template: str, parameters: list[Named]) -> str | None:
         """The text that a reader sees of a template with these (name or None, value) parameters;
         None if it is not known or has no parameter that its form asks for.
         """

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
+Window = tuple[int, int, int]  # where its context begins, what is predicted begins, and it ends
+
 
 def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int, int]]:
     """Token ranges of `size` tokens each.
@@ -30,7 +32,7 @@ def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int
 
 def separate_windows(
     bounds: np.ndarray, context: int, continuation: int, shift: float
-) -> list[tuple[int, int, int]]:
+) -> list[Window]:
     """All windows of a context and its continuation that fit a text, without overlap: begin, middle
     and end of each.
 
@@ -55,7 +57,7 @@ def separate_windows(
 
 def rolling_windows(
     bounds: np.ndarray, context: int, stride: int, first: bool | str
-) -> list[tuple[int, int, int]]:
+) -> list[Window]:
     """Windows over all of a text: begin of the context, begin and end of what is predicted, in
     tokens.
 

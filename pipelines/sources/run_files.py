@@ -42,6 +42,7 @@ TOPIC_TEXTS = (*QUESTION, "text")  # BEIR's queries have a text
 TOPIC_ANSWERS = (*ANSWERS, "answer")
 
 Record = dict[str, Any]
+Records = dict[str, Record]  # by their ids
 
 
 class Hit(NamedTuple):
@@ -72,7 +73,7 @@ def read_runs(
     where a run has no topics or no passages, and for passages without ids.
     """
     runs = []
-    topics: dict[str, Record] = {}
+    topics: Records = {}
     passage_files = []
     for file in sorted(folder.iterdir()):
         if not file.is_file() or file.name.startswith("."):
@@ -156,7 +157,7 @@ def _read_hits(
     return hits
 
 
-def _read_topics(file: Path) -> dict[str, Record]:
+def _read_topics(file: Path) -> Records:
     """A file's questions by their ids; none for a file of passages."""
     if is_parquet(file):
         return _topics_of_records(file, parquet.schema_of(file).names)
@@ -181,7 +182,7 @@ def _are_of_topics(names: Collection[str]) -> bool:
     return not set(IDS).isdisjoint(names) and not set(QUESTION).isdisjoint(names)
 
 
-def _topics_of_records(file: Path, names: Collection[str]) -> dict[str, Record]:
+def _topics_of_records(file: Path, names: Collection[str]) -> Records:
     """The questions of JSON or Parquet, whose records have fields of these names."""
     if not _are_of_topics(names) and not is_query_file(file, layout_of(file)):
         return {}
@@ -193,7 +194,7 @@ def _topics_of_records(file: Path, names: Collection[str]) -> dict[str, Record]:
     return topics
 
 
-def _topics_of_table(file: Path, header: list[str]) -> dict[str, Record]:
+def _topics_of_table(file: Path, header: list[str]) -> Records:
     """The questions of a table with a header, such as PopQA's."""
     topics = {}
     for _, cells, _ in delimited.table_rows(file, "\t", len(header)):
@@ -204,7 +205,7 @@ def _topics_of_table(file: Path, header: list[str]) -> dict[str, Record]:
     return topics
 
 
-def _topics_of_lines(file: Path) -> dict[str, Record]:
+def _topics_of_lines(file: Path) -> Records:
     """DPR's questions and answers, which Pyserini counts from 0."""
     topics = {}
     for number, (_, cells, _) in enumerate(delimited.table_rows(file, "\t", 2)):
@@ -214,7 +215,7 @@ def _topics_of_lines(file: Path) -> dict[str, Record]:
     return topics
 
 
-def _topics_of_pairs(file: Path) -> dict[str, Record]:
+def _topics_of_pairs(file: Path) -> Records:
     """Lines of an id, a tab and a question."""
     topics = {}
     for text in open_text(file):
@@ -234,7 +235,7 @@ def _value(cell: str) -> Any:
     return cell
 
 
-def _read_passages(files: Iterable[Path], ids: Collection[str]) -> dict[str, Record]:
+def _read_passages(files: Iterable[Path], ids: Collection[str]) -> Records:
     """The passages with some of `ids`, by their ids; each file is read once, as a stream."""
     passages = {}
     for file in files:
