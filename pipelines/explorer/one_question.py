@@ -6,7 +6,7 @@ Prompts are made again by the code that sent them, and compared with what was se
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ class Question:
     answers: Answers
     # Language model -> what each of its rules decides (`decisions_by_rules`).
     decisions: dict[str, list[dict]]
-    # Id -> row of docs.parquet, of every best passage of the questions that are read together.
+    # Id -> row of docs.parquet, of every best passage.
     documents: dict[str, dict]
 
     @property
@@ -95,59 +95,45 @@ class RebuiltPrompts:
     same: bool  # whether they are those that were sent, by their hash
 
 
-def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
-    """Questions with all there is about them, in this order.
+def read_question(run: Run, dataset: str, question_id: str) -> Question:
+    """A question with all there is about it.
 
     Raises LongtailError for an id that the question set lacks.
     """
-    rows = {}
-    for row in lookup(run.questions(dataset), "question_id", question_ids):
-        rows[row["question_id"]] = row
-    for question_id in question_ids:
-        if question_id not in rows:
-            raise LongtailError(f"id: {dataset} has no question {question_id!r}")
-
-    answers = _answers(run, dataset, question_ids)
-    documents = _documents_of(run, answers)
-    rules = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
-    questions = []
-    for question_id in question_ids:
-        row = rows[question_id]
-        answers_to_question = answers[question_id]
-        decisions = {}
-        for lm, rules_of_lm in rules.items():
-            if rules_of_lm:
-                decisions[lm] = decisions_by_rules(rules_of_lm, row, answers_to_question)
-        question = Question(row, answers_to_question, decisions, documents)
-        questions.append(question)
-    return questions
+    rows = lookup(run.questions(dataset), "question_id", [question_id])
+    if not rows:
+        raise LongtailError(f"id: {dataset} has no question {question_id!r}")
+    answers = _answers(run, dataset, question_id)
+    decisions = {}
+    for lm in run.answers(dataset):
+        rules = run.rules(dataset, lm)
+        if rules:
+            decisions[lm] = decisions_by_rules(rules, rows[0], answers)
+    return Question(rows[0], answers, decisions, _documents_of(run, answers))
 
 
-def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, Answers]:
-    """The answers to each question, by its id.
+def _answers(run: Run, dataset: str, question_id: str) -> Answers:
+    """The answers to a question.
 
     Each has the `measure` that its similarity is, and what was `read`, one of READ.
     """
-    answers: dict[str, Answers] = {question_id: {} for question_id in question_ids}
+    answers: Answers = {}
     read = READ_OF.format(answer="")
     for lm, by_method in run.answers(dataset).items():
         for method, file in by_method.items():
             measure = "similarity"
             if lm in run.params.lms:
                 measure = methods.measure(method, run.params.retrievers, run.params.retriever)
-            columns = ("*", f"{read} AS read")
-            for row in lookup(file, "question_id", question_ids, *columns):
-                row["measure"] = measure
-                answers[row["question_id"]].setdefault(lm, {})[method] = row
+            for row in lookup(file, "question_id", [question_id], "*", f"{read} AS read"):
+                answers.setdefault(lm, {})[method] = row | {"measure": measure}
     return answers
 
 
-def _documents_of(run: Run, answers: Mapping[str, Answers]) -> dict[str, dict]:
-    """The best passages of all answers, by their ids; nothing where the corpus is not there."""
+def _documents_of(run: Run, answers: Answers) -> dict[str, dict]:
+    """The best passages of the answers, by their ids; nothing where the corpus is not there."""
     doc_ids = set()
-    for answers_to_question in answers.values():
-        for by_method in answers_to_question.values():
-            doc_ids |= {answer["doc_id"] for answer in by_method.values()}
+    for by_method in answers.values():
+        doc_ids |= {answer["doc_id"] for answer in by_method.values()}
     doc_ids.discard(None)
     file = run.data / "corpus" / str(run.params.parts.datastore) / "docs.parquet"
     if not doc_ids or not file.is_file():

@@ -346,7 +346,7 @@ def question(run: Run, parameters: Mapping[str, str]) -> str:
     """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
     slice_ = Slice.parse(run, parameters)
     question_id = parameters.get("id", "")
-    (read,) = one_question.read_answers_to(run, slice_.set, [question_id])
+    read = one_question.read_question(run, slice_.set, question_id)
     place = slices.find_place(run, slice_, question_id)
     slice_ = replace(slice_, page=place.page if place else 1)
 

@@ -17,10 +17,10 @@ from pipelines.explorer.run import Run, lookup
 
 
 def test_every_answer_is_there_as_its_table_has_it(answered):
-    read = one_question.read_answers_to(answered, "popqa", ["q0799", "q0000"])
-    assert [question.row["question_id"] for question in read] == ["q0799", "q0000"]
     files = answered.answers("popqa")
-    for question, texts in zip(read, ([], ["It is answer 0."]), strict=True):
+    for question_id, texts in (("q0799", []), ("q0000", ["It is answer 0."])):
+        question = one_question.read_question(answered, "popqa", question_id)
+        assert question.row["question_id"] == question_id
         methods = {lm: [*by] for lm, by in question.answers.items()}
         assert methods == {"tiny": [*METHODS], "davinci": ["closed_book", "dense"]}
         (known,) = lookup(files["tiny"]["dense"], "question_id", [question.row["question_id"]])
@@ -30,9 +30,8 @@ def test_every_answer_is_there_as_its_table_has_it(answered):
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says(answered):
-    for question in one_question.read_answers_to(
-        answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]
-    ):
+    for number in range(0, 800, 37):
+        question = one_question.read_question(answered, "popqa", f"q{number:04d}")
         decided = {lm: [one["name"] for one in by] for lm, by in question.decisions.items()}
         assert decided == {"tiny": ["bm25", "dense", "lsr"]}
         for decision in question.decisions["tiny"]:
@@ -64,7 +63,7 @@ def test_a_rule_says_which_of_two_answers_it_takes():
 @pytest.mark.parametrize("method", ["closed_book", "bm25"])
 def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     for number, (*_, text, _) in enumerate(QUESTIONS[:3]):
-        (question,) = one_question.read_answers_to(asked.run, "popqa", [f"q{number}"])
+        question = one_question.read_question(asked.run, "popqa", f"q{number}")
         sent = one_question.rebuild_prompts(asked.run, "popqa", "tiny", method, question)
         assert sent.same
         (prompt,) = sent.prompts
@@ -117,11 +116,11 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
         ),
         (bare, "q1", "tiny", "bm25", "bm25/wikipedia: no such index; `longtail run` makes it"),
     ):
-        (question,) = one_question.read_answers_to(run, "popqa", [name])
+        question = one_question.read_question(run, "popqa", name)
         with pytest.raises(LongtailError, match=said):
             one_question.rebuild_prompts(run, "popqa", lm, method, question)
     with pytest.raises(LongtailError, match="id: popqa has no question 'q9999'"):
-        one_question.read_answers_to(answered, "popqa", ["q0001", "q9999"])
+        one_question.read_question(answered, "popqa", "q9999")
 
 
 def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):

@@ -97,7 +97,7 @@ def test_namesakes_are_told_apart(namesake, answered):
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
-        (read,) = one_question.read_answers_to(run, "popqa", ["q0100"])
+        read = one_question.read_question(run, "popqa", "q0100")
         read.answers["tiny"] = {
             "replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}
         }
