@@ -1,7 +1,7 @@
 """Where names stand in texts, as whole words and exactly as written (PopQA, appendix A)."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import ahocorasick_rs
@@ -19,42 +19,21 @@ IN_WORD = 1  # a letter, digit or combining mark
 WORD_ALONE = 2  # a character that is a word by itself, as Chinese ones are (words.py)
 
 
-class Names:
-    """Names to look for. Needs about 0.5 kB of memory for each.
+def frequencies(names: Sequence[str], texts: Iterable[str]) -> np.ndarray:
+    """How often each name occurs in the texts, which are read once: (names,) int64.
 
     The edges of words are marked in names and texts, so that the search finds whole words only.
     Matches within words ("A" in "And") would be ten times as many. Overlapping names count too
-    ("York" in "New York"), as in the paper.
+    ("York" in "New York"), as in the paper. A name needs about 0.5 kB of memory.
     """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._automaton = None
-        if names:
-            self._automaton = ahocorasick_rs.BytesAhoCorasick(_mark_edges(names))
-
-    def find(self, texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (numbers of texts, numbers of names), batch by batch.
-
-        Both arrays are int64 and have an element for each occurrence, (occurrences,).
-        """
-        if self._automaton is None:
-            return
-        texts_before = 0
-        for batch in in_batches(texts, len, BATCH_CHARS):
-            marked = _mark_edges(batch)
-            joined = b"\n".join(marked)  # no match spans two texts
-            matches = self._automaton.find_matches_as_indexes(joined, overlapping=True)
-            names, begins, _ = np.array(matches, np.int64).reshape(-1, 3).T
-
-            text_ends = np.cumsum([len(text) + 1 for text in marked])
-            yield texts_before + np.searchsorted(text_ends, begins, "right"), names
-            texts_before += len(batch)
-
-
-def frequencies(names: Sequence[str], texts: Iterable[str]) -> np.ndarray:
-    """How often each name occurs in the texts, which are read once: (names,) int64."""
     counts = np.zeros(len(names), np.int64)
-    for _, mentioned in Names(names).find(texts):
+    if not names:
+        return counts
+    automaton = ahocorasick_rs.BytesAhoCorasick(_mark_edges(names))
+    for batch in in_batches(texts, len, BATCH_CHARS):
+        joined = b"\n".join(_mark_edges(batch))  # no match spans two texts
+        matches = automaton.find_matches_as_indexes(joined, overlapping=True)
+        mentioned = np.array(matches, np.int64).reshape(-1, 3)[:, 0]
         counts += np.bincount(mentioned, minlength=len(names))
     return counts
 
