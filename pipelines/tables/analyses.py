@@ -1,13 +1,11 @@
 """The tables in data/analyses: the papers' tables, and the data of their figures."""
 
-import pyarrow as pa
-
 from pipelines import catalogue
-from pipelines.tables.table import INTERVAL, Column, Table
+from pipelines.tables.table import BOOL, FLOAT64, INT64, INTERVAL, STRING, Column, Table
 
 # Columns of several tables
-KEY = Column("dataset, lm, method", pa.string(), "key")
-QUESTIONS = Column("questions", pa.int64(), "number of questions")
+KEY = Column("dataset, lm, method", STRING, "key")
+QUESTIONS = Column("questions", INT64, "number of questions")
 ACCURACIES = Column("substring, word", INTERVAL, "accuracy by both rules")
 GAINS = Column("gain, gain_word", INTERVAL, "gain by both rules; null for closed_book")
 CORRELATION = Column(
@@ -19,13 +17,13 @@ CORRELATION = Column(
 LOG_BIN = [
     Column(
         "bin",
-        pa.int64(),
+        INT64,
         "number of the half power of ten, from 1; where neighbours were merged, the number of "
         "the lowest",
     ),
     Column(
         "least, below, popularity",
-        pa.float64(),
+        FLOAT64,
         "bounds of the bin in monthly page views, and the median of its questions; the first "
         "bin also has questions below 1",
     ),
@@ -41,28 +39,28 @@ TABLES = (
         "analyses/models.parquet",
         "The language models that answered: the main one first, imported ones last.",
         [
-            Column("lm", pa.string(), "name"),
+            Column("lm", STRING, "name"),
             Column(
                 "parameters",
-                pa.int64(),
+                INT64,
                 "number of weights; null if the model is not on this machine",
             ),
             Column(
                 "vocabulary",
-                pa.int64(),
+                INT64,
                 "number of tokens that it guesses among; null if neither its config.json nor its "
                 "tokenizer.json is on this machine",
             ),
             Column(
                 "family",
-                pa.string(),
+                STRING,
                 "architecture as config.json names it, such as `gpt2`; null if the model is not on "
                 "this machine",
             ),
-            Column("imported", pa.bool_(), "whether its answers were made elsewhere"),
+            Column("imported", BOOL, "whether its answers were made elsewhere"),
             Column(
                 "judged",
-                pa.string(),
+                STRING,
                 "the questions on which its answers count: `test`, the test split, of the run's "
                 "own models; `all` of imported ones",
             ),
@@ -75,8 +73,8 @@ What to know before the accuracies are believed: questions that do not count bec
 answer, imports that no stage uses because their rows do not fit the question set or the model's
 answers without retrieval, and what is odd about a model's answers.""",
         [
-            Column("dataset", pa.string(), "a question set in `parts.answered`"),
-            Column("why", pa.string(), "a sentence that names the file or the model"),
+            Column("dataset", STRING, "a question set in `parts.answered`"),
+            Column("why", STRING, "a sentence that names the file or the model"),
         ],
     ),
     Table(
@@ -85,13 +83,13 @@ answers without retrieval, and what is odd about a model's answers.""",
 Histograms of popularity, over the questions whose popularity is known (PopQA, Figure 3); ordered by
 question set and bin.""",
         [
-            Column("dataset", pa.string(), "a question set in `parts.question_sets`"),
+            Column("dataset", STRING, "a question set in `parts.question_sets`"),
             Column(
                 "least, below",
-                pa.float64(),
+                FLOAT64,
                 "bounds of the bin in monthly page views: quarters of a power of ten",
             ),
-            Column("questions", pa.int64(), "questions in the bin"),
+            Column("questions", INT64, "questions in the bin"),
         ],
     ),
     Table(
@@ -115,7 +113,7 @@ answered different questions.""",
                 'share of answers that refuse, such as "I don\'t know", and are not right by '
                 "substring; null without the answers' texts",
             ),
-            Column("popularity_known", pa.int64(), "questions with a known popularity"),
+            Column("popularity_known", INT64, "questions with a known popularity"),
             CORRELATION,
         ],
         also=["analyses/common_accuracy.parquet"],
@@ -132,7 +130,7 @@ Accuracy on groups of questions. A group without questions has no row.
   [guessable.parquet](#analysesguessableparquet); not guessable: all others""",
         [
             KEY,
-            Column("group", pa.string(), "one of these groups"),
+            Column("group", STRING, "one of these groups"),
             QUESTIONS,
             ACCURACIES,
         ],
@@ -146,15 +144,15 @@ set. Labels are `obj`, or else the first answer, never aliases.""",
         [
             Column(
                 "dataset, lm, relation",
-                pa.string(),
+                STRING,
                 'key; the relation of all questions together is ""',
             ),
             Column(
                 "usual",
-                pa.string(),
+                STRING,
                 'the usual answer of most of these questions; "" for all relations together',
             ),
-            Column("questions", pa.int64(), "number of questions that the model answered"),
+            Column("questions", INT64, "number of questions that the model answered"),
             Column(
                 "named", INTERVAL, "share of them that hold an acceptable answer, as whole words"
             ),
@@ -182,7 +180,7 @@ set. Labels are `obj`, or else the first answer, never aliases.""",
         "Accuracy by relation (Figures 4, 16 to 19).",
         [
             KEY,
-            Column("relation", pa.string(), "Wikidata property"),
+            Column("relation", STRING, "Wikidata property"),
             QUESTIONS,
             ACCURACIES,
             CORRELATION,
@@ -201,11 +199,11 @@ the last.""",
             KEY,
             Column(
                 "decile",
-                pa.int64(),
+                INT64,
                 "the decile in which the bin begins, from 1 for the least popular; questions of "
                 "equal popularity have the middle of their ranks",
             ),
-            Column("popularity", pa.float64(), "median monthly page views"),
+            Column("popularity", FLOAT64, "median monthly page views"),
             QUESTIONS,
             ACCURACIES,
             GAINS,
@@ -227,7 +225,7 @@ Accuracy by relation and half power of ten of popularity (Figures 6, 20 and 21).
 bins with fewer than 5 questions are left out.""",
         [
             KEY,
-            Column("relation", pa.string(), "Wikidata property"),
+            Column("relation", STRING, "Wikidata property"),
             *LOG_BIN,
         ],
         also=["analyses/common_accuracy_by_relation_and_popularity.parquet"],
@@ -242,10 +240,10 @@ smaller bins are left out.""",
             KEY,
             Column(
                 "bin",
-                pa.int64(),
+                INT64,
                 "1 is below -1.5, the next bins are half a deviation wide, 8 is from 1.5 on",
             ),
-            Column("relative_popularity", pa.float64(), "the bin's mean"),
+            Column("relative_popularity", FLOAT64, "the bin's mean"),
             QUESTIONS,
             ACCURACIES,
         ],
@@ -262,8 +260,8 @@ Answers with retrieval against answers without it, by group of questions:
 - tail less head: its `gain` is the gain in the tail minus the gain at the head""",
         [
             KEY,
-            Column("group", pa.string(), "one of these groups"),
-            Column("questions", pa.int64(), "questions in the group"),
+            Column("group", STRING, "one of these groups"),
+            Column("questions", INT64, "questions in the group"),
             Column("closed_book, augmented", INTERVAL, "accuracy by the published rule"),
             Column("gain", INTERVAL, "accuracy with retrieval minus that without it"),
             Column(
@@ -281,24 +279,24 @@ model.""",
             KEY,
             Column(
                 "against_lm",
-                pa.string(),
+                STRING,
                 "the other language model; the same as `lm` if methods are compared",
             ),
             Column(
                 "against",
-                pa.string(),
+                STRING,
                 "the other method; the same as `method` if language models are compared",
             ),
-            Column("questions", pa.int64(), "questions that both answered"),
+            Column("questions", INT64, "questions that both answered"),
             Column(
                 "only_this, only_that",
-                pa.int64(),
+                INT64,
                 "questions on which only these answers, or only the others, are right, by the "
                 "published rule",
             ),
             Column(
                 "p",
-                pa.float64(),
+                FLOAT64,
                 "McNemar's exact test of these two numbers, two-sided. It assumes independent "
                 "questions; the intervals do not",
             ),
@@ -317,11 +315,11 @@ retrieval, the one with it, both or neither is right (Table 1).""",
             KEY,
             Column(
                 "answers",
-                pa.string(),
+                STRING,
                 "all, both right, only closed-book right, only augmented right, both wrong (by the "
                 "published rule)",
             ),
-            Column("questions", pa.int64(), "questions in the cell"),
+            Column("questions", INT64, "questions in the cell"),
             Column("share", INTERVAL, "the cell's share of all questions"),
             Column("recall", INTERVAL, "share of these questions whose passages hold an answer"),
         ],
@@ -334,15 +332,15 @@ or a server may not say it.""",
         [
             KEY,
             QUESTIONS,
-            Column("calls", pa.float64(), "prompts"),
+            Column("calls", FLOAT64, "prompts"),
             Column(
                 "prompt_tokens, new_tokens",
-                pa.float64(),
+                FLOAT64,
                 "tokens read and written, over all prompts",
             ),
             Column(
                 "cost_per_1000",
-                pa.float64(),
+                FLOAT64,
                 "money for 1,000 questions, by the prices of `lm.<name>.http`; 0 for a model that "
                 "runs here",
             ),
@@ -355,7 +353,7 @@ What adaptive retrieval saves, in % of always retrieving (Figures 11 and 12). On
 known popularity count. Each question is judged by thresholds that were not fitted to it.""",
         [
             KEY,
-            Column("questions", pa.int64(), "questions that a split holds out"),
+            Column("questions", INT64, "questions that a split holds out"),
             Column("retrieved", INTERVAL, "share of these questions that retrieve"),
             Column(
                 "calls_saved, tokens_saved, cost_saved",
@@ -371,19 +369,19 @@ Questions on which the main language model is right only with retrieval, or only
 rules (Tables 3 and 4): at most four for each effect, of different relations, drawn by hash.""",
         [
             KEY,
-            Column("effect", pa.string(), "retrieving helps or retrieving hurts"),
-            Column("question_id, relation, question", pa.string(), "from the question set"),
-            Column("answer", pa.string(), "the first acceptable answer"),
-            Column("popularity", pa.int64(), "monthly page views"),
-            Column("doc_title", pa.string(), "the best document's page"),
-            Column("doc_has_answer", pa.bool_(), "whether the passage holds an answer"),
+            Column("effect", STRING, "retrieving helps or retrieving hurts"),
+            Column("question_id, relation, question", STRING, "from the question set"),
+            Column("answer", STRING, "the first acceptable answer"),
+            Column("popularity", INT64, "monthly page views"),
+            Column("doc_title", STRING, "the best document's page"),
+            Column("doc_has_answer", BOOL, "whether the passage holds an answer"),
             Column(
                 "passage",
-                pa.string(),
+                STRING,
                 "the first 1,000 characters of the best document's text, or of the passage that "
                 "the language model or an import wrote; null if neither is known",
             ),
-            Column("closed_book, augmented", pa.string(), "the two predictions"),
+            Column("closed_book, augmented", STRING, "the two predictions"),
         ],
     ),
     Table(
@@ -394,10 +392,10 @@ Figures 4 and 5).""",
         [
             Column(
                 "corpus, lm, retriever",
-                pa.string(),
+                STRING,
                 "key; the retriever `none` is without documents",
             ),
-            Column("k", pa.int64(), "documents"),
+            Column("k", INT64, "documents"),
             Column(
                 "bits_per_byte, saved",
                 INTERVAL,
@@ -416,24 +414,22 @@ Figures 4 and 5).""",
         "analyses/lm_controls.parquet",
         "[Controls of the ensemble](language-modelling.md#controls), by corpus and language model.",
         [
-            Column("corpus, lm", pa.string(), "key"),
+            Column("corpus, lm", STRING, "key"),
             Column(
                 "control",
-                pa.string(),
+                STRING,
                 "concatenated (the documents in one prompt) or longer_context (more of the text "
                 "instead of documents)",
             ),
             Column(
                 "retriever",
-                pa.string(),
+                STRING,
                 "concatenated: the retriever of the documents; longer_context: the retriever whose "
                 "ensemble it is compared with",
             ),
-            Column("k", pa.int64(), "documents of the whole ensemble"),
-            Column("documents", pa.float64(), "mean number of documents in a prompt that has any"),
-            Column(
-                "added_bytes", pa.float64(), "mean bytes in front of the context, over all queries"
-            ),
+            Column("k", INT64, "documents of the whole ensemble"),
+            Column("documents", FLOAT64, "mean number of documents in a prompt that has any"),
+            Column("added_bytes", FLOAT64, "mean bytes in front of the context, over all queries"),
             Column(
                 "bits_per_byte, saved",
                 INTERVAL,
@@ -454,17 +450,17 @@ Figures 4 and 5).""",
         [
             Column(
                 "corpus, retriever",
-                pa.string(),
+                STRING,
                 "the corpus of the texts, and the retriever of the documents",
             ),
             Column(
                 "counted_in",
-                pa.string(),
+                STRING,
                 "where words are counted: c4, the sample of `c4.sample_mb`; or the corpus, if the "
                 "run has no C4",
             ),
-            Column("least, most", pa.int64(), "bounds of the frequency; 0 to 0 for never"),
-            Column("tokens", pa.int64(), "number of tokens"),
+            Column("least, most", INT64, "bounds of the frequency; 0 to 0 for never"),
+            Column("tokens", INT64, "number of tokens"),
             Column(
                 "bits_without, bits_saved",
                 INTERVAL,
@@ -481,7 +477,7 @@ have the measure.""",
         [
             Column(
                 "retriever",
-                pa.string(),
+                STRING,
                 "random, bm25, dense, lsr or hybrid, or as dense_bert",
             ),
             Column(

@@ -2,9 +2,17 @@
 data/adaptive and data/check.
 """
 
-import pyarrow as pa
-
-from pipelines.tables.table import INTERVAL, Column, Table
+from pipelines.tables.table import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    INTERVAL,
+    STRING,
+    Column,
+    Table,
+)
 
 PREDICTIONS = Table(
     "predictions/<dataset>/<lm>/<method>.parquet",
@@ -24,16 +32,16 @@ with the same columns, null if the imported file does not have them. No stage wr
 follows the folder. The Parquet metadata (`longtail`, JSON) has `kind` (closed_book, retrieval,
 other), and the import's `file`, `layout`, `joined_by` and `answer_pattern`.""",
     [
-        Column("question_id", pa.string(), "id in the question set"),
-        Column("method", pa.string(), "the same as in the file's name, without the retriever's"),
+        Column("question_id", STRING, "id in the question set"),
+        Column("method", STRING, "the same as in the file's name, without the retriever's"),
         Column(
             "prediction",
-            pa.string(),
+            STRING,
             "the first line that the language model generated, without white space around it",
         ),
         Column(
             "correct",
-            pa.bool_(),
+            BOOL,
             "whether the prediction is right by the question set's rule (`protocol.answer` in "
             "pipelines/catalogue.yaml). `substring`: it contains a gold answer, as written, "
             "lower-cased or capitalised. `exact`: its normal form is a gold answer's (NQ, "
@@ -41,85 +49,85 @@ other), and the import's `file`, `layout`, `joined_by` and `answer_pattern`.""",
         ),
         Column(
             "correct_word",
-            pa.bool_(),
+            BOOL,
             "whether the prediction has a gold answer as whole words, in any case",
         ),
         Column(
             "prompt_hash",
-            pa.string(),
+            STRING,
             "16 hex digits of the prompt, or of all prompts of an ensemble, with demonstrations "
             "and passages",
         ),
         Column(
             "doc_id",
-            pa.string(),
+            STRING,
             "id of the best passage (in an ensemble, the one that weighs most); null for "
             "closed_book and genread",
         ),
         Column(
             "doc_title",
-            pa.string(),
+            STRING,
             "title of that passage's page; null for closed_book and genread",
         ),
         Column(
             "similarity",
-            pa.float32(),
+            FLOAT32,
             "the retriever's score of that passage, for given passages the file's, or 0 if it "
             "has none; null for closed_book and genread",
         ),
         Column(
             "doc_has_answer",
-            pa.bool_(),
+            BOOL,
             "whether the passages, as far as the language model saw them, hold a gold answer as "
             "whole words; with one passage this is recall@1. For genread, the passage is the one "
             "that the model wrote. Null for closed_book",
         ),
         Column(
             "doc_is_subject",
-            pa.bool_(),
+            BOOL,
             "whether the best passage is from the subject's own page; null if that page is not "
             "known (EntityQuestions), and for closed_book and genread",
         ),
         Column(
             "doc_is_namesake",
-            pa.bool_(),
+            BOOL,
             "whether it is from another page with the subject's name, such as "
             '"Name (film)"; null in the same cases',
         ),
         Column(
             "prompt_tokens",
-            pa.int32(),
+            INT32,
             "tokens of all prompts as the model saw them; null if a server's tokens are not "
             "known (`http.tokenizer: null`, except with `chat: true`)",
         ),
         Column(
             "mean_log_prob",
-            pa.float32(),
+            FLOAT32,
             "mean log-probability, in nats, of the answer's tokens: white space at the "
             "beginning and the line, without its end; for a vote, the log of the winner's weight; "
             "-inf for an empty answer, nan if a server does not show it",
         ),
         Column(
             "lm_calls",
-            pa.int32(),
+            INT32,
             "prompts that the model read: 1; 2 for genread; the number of documents for an "
             "ensemble",
         ),
         Column(
             "new_tokens",
-            pa.int32(),
+            INT32,
             "tokens that the model generated for all prompts, line ends included; null if a "
             "server does not show them",
         ),
         Column(
             "cost",
-            pa.float64(),
+            FLOAT64,
             "what the question alone would cost by the prices of `lm.<lm>.http`; 0 for a local "
             "model, null if tokens are not known",
         ),
         Column(
             "passage",
-            pa.string(),
+            STRING,
             "genread: the passage that the language model wrote; null for other methods",
         ),
     ],
@@ -133,13 +141,11 @@ The [passages that another system retrieved](retrieved-passages.md): `given.parq
 `given_<name>.parquet` for files that have a name in the profile. Rows are ordered as the question
 set is, and a question's best passage comes first.""",
     [
-        Column("question_id", pa.string(), "the question's id"),
-        Column("rank", pa.int32(), "from 1"),
-        Column(
-            "doc_id", pa.string(), "the passage's id in the file, or the question's id and the rank"
-        ),
-        Column("title, text", pa.string(), "the passage"),
-        Column("score", pa.float64(), "the file's score; null if it has none"),
+        Column("question_id", STRING, "the question's id"),
+        Column("rank", INT32, "from 1"),
+        Column("doc_id", STRING, "the passage's id in the file, or the question's id and the rank"),
+        Column("title, text", STRING, "the passage"),
+        Column("score", FLOAT64, "the file's score; null if it has none"),
     ],
 )
 
@@ -154,40 +160,40 @@ model and method.
 A pair of [`thresholds.pairs`](adaptive-method.md#any-two-answers) has rows with a method such as
 `dense_below_genread`; that page says what their columns mean.""",
     [
-        Column("dataset", pa.string(), "the question set"),
-        Column("lm", pa.string(), "the language model that answered"),
-        Column("method", pa.string(), "how the augmented answers were made"),
-        Column("search", pa.string(), "how the threshold was searched for"),
-        Column("relation", pa.string(), "the group of questions, such as a Wikidata property"),
-        Column("questions", pa.int64(), "questions of the relation with a known popularity"),
+        Column("dataset", STRING, "the question set"),
+        Column("lm", STRING, "the language model that answered"),
+        Column("method", STRING, "how the augmented answers were made"),
+        Column("search", STRING, "how the threshold was searched for"),
+        Column("relation", STRING, "the group of questions, such as a Wikidata property"),
+        Column("questions", INT64, "questions of the relation with a known popularity"),
         Column(
             "pooled",
-            pa.bool_(),
+            BOOL,
             "whether the relation has fewer than `thresholds.min_questions`, and so uses the "
             "threshold of all relations together",
         ),
-        Column("popularity_least", pa.float64(), "the least popularity of these questions"),
+        Column("popularity_least", FLOAT64, "the least popularity of these questions"),
         Column(
             "popularity_most",
-            pa.float64(),
+            FLOAT64,
             "the largest popularity of these questions; beyond it nothing is known",
         ),
         Column(
             "policy",
-            pa.string(),
+            STRING,
             "the policy that the verdict chooses for this search: `thresholds`, `always` or "
             "`never`",
         ),
-        Column("deployed", pa.float64(), "the threshold in use, by that policy"),
+        Column("deployed", FLOAT64, "the threshold in use, by that policy"),
         Column(
             "threshold",
-            pa.float64(),
+            FLOAT64,
             "monthly page views below which to retrieve, fitted on all questions; 0: never, "
             "infinity: always",
         ),
         Column(
             "threshold_low, threshold_high",
-            pa.float64(),
+            FLOAT64,
             "the range of `threshold` and all cuts that a one-sided test (5 %, over resampled "
             "subjects) does not find worse than the best one on these questions",
         ),
@@ -212,24 +218,24 @@ MEASURES = Table(
 What was measured of the run's tables, by [conf/expectations.yaml](../conf/expectations.yaml) and
 the catalogue: a row for each value.""",
     [
-        Column("expectation", pa.string(), "its name, which `longtail accept` takes"),
-        Column("file", pa.string(), "the table, below data/"),
+        Column("expectation", STRING, "its name, which `longtail accept` takes"),
+        Column("file", STRING, "the table, below data/"),
         Column(
             "measure",
-            pa.string(),
+            STRING,
             "what was measured of it, such as rows, or faults: rows that should not be as they are",
         ),
-        Column("value", pa.float64(), "the value; null for a share of no rows"),
-        Column("low, high", pa.float64(), "the figure's 95 % interval; null for counts and shares"),
+        Column("value", FLOAT64, "the value; null for a share of no rows"),
+        Column("low, high", FLOAT64, "the figure's 95 % interval; null for counts and shares"),
         Column(
             "least, most",
-            pa.float64(),
+            FLOAT64,
             "the bounds that do not depend on earlier runs; null if there is none",
         ),
-        Column("detail", pa.string(), "the first faults; null if there is none"),
+        Column("detail", STRING, "the first faults; null if there is none"),
         Column(
             "holds",
-            pa.bool_(),
+            BOOL,
             "whether the value is within `least` and `most`. [The gate](schedules.md#the-gate) "
             "also compares it with earlier runs",
         ),

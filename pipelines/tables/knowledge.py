@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from pipelines.tables.table import Column, Table
+from pipelines.tables.table import INT64, STRING, Column, Table
 
-TEXTS = pa.list_(pa.string())
+TEXTS = pa.list_(STRING)
 
 ENTITIES = Table(
     "knowledge/wikidata/entities.parquet",
@@ -13,10 +13,10 @@ Wikidata's items that have an article in the Wikipedia of the run's `language`, 
 are objects of claims. Rows are ordered by the item's number. If the raw files hold an item several
 times, the first one counts.""",
     [
-        Column("qid", pa.int64(), "number of the Wikidata id, 42 for Q42"),
+        Column("qid", INT64, "number of the Wikidata id, 42 for Q42"),
         Column(
             "label",
-            pa.string(),
+            STRING,
             "label in the run's `language`; if there is none, the label for all languages (`mul`)",
         ),
         Column(
@@ -24,7 +24,7 @@ times, the first one counts.""",
             TEXTS,
             "aliases in that language, followed by the aliases for all languages",
         ),
-        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
+        Column("wiki_title", STRING, "title of the Wikipedia article"),
     ],
 )
 
@@ -34,7 +34,7 @@ CLAIMS = Table(
 The claims of items with an article, in the relations of PopQA and EntityQuestions: a claim a row,
 ordered by all columns. Objects are always items. Only statements of the best rank that an item has
 in a relation count.""",
-    [Column("s, p, o", pa.int64(), "numbers of the Wikidata ids of subject, property and object")],
+    [Column("s, p, o", INT64, "numbers of the Wikidata ids of subject, property and object")],
 )
 
 VIEWS = Table(
@@ -45,10 +45,10 @@ title. An article without views has no row: its popularity is unknown, null in a
 [Articles that were moved](wikimedia.md#page-views-of-articles-that-were-moved) are found if the run
 has two more tables.""",
     [
-        Column("title", pa.string(), "title of the article; unique"),
+        Column("title", STRING, "title of the article; unique"),
         Column(
             "views",
-            pa.int64(),
+            INT64,
             "views in `popularity.month`, by all access methods and by `popularity.agents`",
         ),
     ],
@@ -60,10 +60,10 @@ TERM_FREQUENCY = Table(
 How often a sample of C4 mentions each subject of PopQA's relations; ordered by number. Subjects
 without a label are not counted.""",
     [
-        Column("qid", pa.int64(), "number of the Wikidata item"),
+        Column("qid", INT64, "number of the Wikidata item"),
         Column(
             "term_frequency",
-            pa.int64(),
+            INT64,
             "exact mentions of its label and aliases in the C4 sample, as whole words",
         ),
     ],
@@ -75,18 +75,18 @@ TRIPLES = Table(
 The triples that PopQA's questions are made from: the claims in PopQA's relations whose subject and
 object have a label. They are ordered by subject, property and object.""",
     [
-        Column("s_qid, p_pid, o_qid", pa.string(), "Wikidata ids, such as Q42 and P106"),
-        Column("s_label, o_label", pa.string(), "labels in the run's language"),
+        Column("s_qid, p_pid, o_qid", STRING, "Wikidata ids, such as Q42 and P106"),
+        Column("s_label, o_label", STRING, "labels in the run's language"),
         Column("s_aliases, o_aliases", TEXTS, "aliases"),
-        Column("s_wiki_title, o_wiki_title", pa.string(), "titles of the Wikipedia articles"),
+        Column("s_wiki_title, o_wiki_title", STRING, "titles of the Wikipedia articles"),
         Column(
             "s_pop, o_pop",
-            pa.int64(),
+            INT64,
             "page views of the article in `popularity.month`; null if not known",
         ),
         Column(
             "term_frequency",
-            pa.int64(),
+            INT64,
             "exact mentions of the subject's label and aliases in the C4 sample",
         ),
     ],
@@ -96,18 +96,18 @@ LABELLED = Table(
     "knowledge/triples/entities.parquet",
     "Every entity that has a label in the run's language.",
     [
-        Column("qid", pa.string(), "Wikidata id"),
-        Column("label", pa.string(), "label"),
+        Column("qid", STRING, "Wikidata id"),
+        Column("label", STRING, "label"),
         Column("aliases", TEXTS, "aliases"),
-        Column("wiki_title", pa.string(), "title of the Wikipedia article"),
+        Column("wiki_title", STRING, "title of the Wikipedia article"),
         Column(
             "popularity",
-            pa.int64(),
+            INT64,
             "page views of the article in `popularity.month`; null if not known",
         ),
         Column(
             "term_frequency",
-            pa.int64(),
+            INT64,
             "exact mentions in the C4 sample; null if the entity is no subject of PopQA's "
             "relations",
         ),

@@ -4,9 +4,9 @@ Longtail builds.
 
 import pyarrow as pa
 
-from pipelines.tables.table import Column, Table
+from pipelines.tables.table import BOOL, FLOAT64, INT64, STRING, Column, Table
 
-TEXTS = pa.list_(pa.string())
+TEXTS = pa.list_(STRING)
 
 QUESTIONS = Table(
     "questions/<set>/<set>.parquet",
@@ -16,28 +16,26 @@ title of the subject's Wikipedia page, tables also say whether a passage is from
     [
         Column(
             "question_id",
-            pa.string(),
+            STRING,
             "unique, and the same in every run, because random draws depend on it",
         ),
-        Column("relation", pa.string(), "the group that a threshold is learnt for"),
-        Column("subj", pa.string(), "the name of what the question is about"),
-        Column("question", pa.string(), "the question"),
+        Column("relation", STRING, "the group that a threshold is learnt for"),
+        Column("subj", STRING, "the name of what the question is about"),
+        Column("question", STRING, "the question"),
         Column(
             "possible_answers",
             TEXTS,
             "all right answers; the first is shown in demonstrations",
         ),
-        Column(
-            "s_pop", pa.int64(), "monthly page views of the subject; null if they are not known"
-        ),
+        Column("s_pop", INT64, "monthly page views of the subject; null if they are not known"),
         Column(
             "s_uri",
-            pa.string(),
+            STRING,
             "what identifies the subject, such as its Wikidata address; null if it is not known",
         ),
         Column(
             "split",
-            pa.string(),
+            STRING,
             "test: models answer the question; train: LSR may learn from it",
         ),
     ],
@@ -47,26 +45,26 @@ title of the subject's Wikipedia page, tables also say whether a passage is from
 PUBLISHED = [  # the columns of PopQA's published format
     Column(
         "id",
-        pa.int64(),
+        INT64,
         "for published rows, the published id; for rows from Wikidata, a larger number that "
         "depends only on the triple",
     ),
-    Column("subj, prop, obj", pa.string(), "labels of subject, relation and object"),
+    Column("subj, prop, obj", STRING, "labels of subject, relation and object"),
     Column(
         "subj_id, prop_id, obj_id",
-        pa.int64(),
+        INT64,
         "numbers of the Wikidata ids; published rows have the numbers of the authors' database",
     ),
     Column("s_aliases, o_aliases", TEXTS, "aliases"),
-    Column("s_uri, o_uri", pa.string(), "Wikidata addresses, in every row; they end in the ids"),
-    Column("s_wiki_title, o_wiki_title", pa.string(), "titles of the Wikipedia articles"),
+    Column("s_uri, o_uri", STRING, "Wikidata addresses, in every row; they end in the ids"),
+    Column("s_wiki_title, o_wiki_title", STRING, "titles of the Wikipedia articles"),
     Column(
         "s_pop, o_pop",
-        pa.int64(),
+        INT64,
         "monthly page views; null (an empty cell in `popqa.tsv`) if not known. Published rows "
         "keep the published numbers, even -2 (18 objects)",
     ),
-    Column("question", pa.string(), "the relation's template about the subject"),
+    Column("question", STRING, "the relation's template about the subject"),
     Column("possible_answers", TEXTS, "labels and aliases of every right object"),
 ]
 
@@ -76,17 +74,17 @@ POPQA = Table(
 PopQA, a question a row. `popqa.tsv` beside it has the first 17 columns in the published format.""",
     [
         *PUBLISHED,
-        Column("question_id", pa.string(), "unique, stable over releases"),
-        Column("relation", pa.string(), "Wikidata property"),
+        Column("question_id", STRING, "unique, stable over releases"),
+        Column("relation", STRING, "Wikidata property"),
         Column(
             "split",
-            pa.string(),
+            STRING,
             "train: LSR may learn from the question, and it is never evaluated; test: all others",
         ),
-        Column("month", pa.string(), "month of the page views, such as 2021-10"),
+        Column("month", STRING, "month of the page views, such as 2021-10"),
         Column(
             "origin",
-            pa.string(),
+            STRING,
             "wikidata: built from it; published: a row of the published set",
         ),
     ],
@@ -106,24 +104,24 @@ name has the question's relation there. `link` has one of these words:
     [
         Column(
             "question_id",
-            pa.string(),
+            STRING,
             "relation and place in its test file, from 1, such as P17-2",
         ),
-        Column("relation", pa.string(), "Wikidata property"),
-        Column("subj", pa.string(), "the subject's name in the question"),
-        Column("question", pa.string(), "the published question"),
+        Column("relation", STRING, "Wikidata property"),
+        Column("subj", STRING, "the subject's name in the question"),
+        Column("question", STRING, "the published question"),
         Column("possible_answers", TEXTS, "the published answers"),
         Column(
             "s_pop",
-            pa.int64(),
+            INT64,
             "monthly page views; null if the subject is not linked, or if they are not known",
         ),
-        Column("s_uri", pa.string(), "Wikidata address; null if not linked"),
-        Column("split", pa.string(), "train or test as in PopQA; test if not linked"),
-        Column("matched", pa.bool_(), "whether the subject is linked"),
+        Column("s_uri", STRING, "Wikidata address; null if not linked"),
+        Column("split", STRING, "train or test as in PopQA; test if not linked"),
+        Column("matched", BOOL, "whether the subject is linked"),
         Column(
             "link",
-            pa.string(),
+            STRING,
             "label, alias: how the subject is linked; ambiguous, another_type, without_article, "
             "not_found: why it is not",
         ),
@@ -139,34 +137,34 @@ triples links no question.""",
     [
         Column(
             "question_id",
-            pa.string(),
+            STRING,
             "file and row in the source; MMLU: subject, split and place among the subject's "
             "rows, the same in every layout",
         ),
         Column(
             "relation",
-            pa.string(),
+            STRING,
             "MMLU's subject, whose demonstrations are shown; empty in the other sets",
         ),
         Column(
             "subj",
-            pa.string(),
+            STRING,
             "the words of the question that name the entity, in lower case, without accents; "
             "null if it is linked to none",
         ),
-        Column("s_uri", pa.string(), "Wikidata address; null if not linked"),
-        Column("s_wiki_title", pa.string(), "title of the Wikipedia article; null if not linked"),
+        Column("s_uri", STRING, "Wikidata address; null if not linked"),
+        Column("s_wiki_title", STRING, "title of the Wikipedia article; null if not linked"),
         Column(
             "s_pop",
-            pa.int64(),
+            INT64,
             "page views of the article in `popularity.month`; null if not linked or not known",
         ),
-        Column("question", pa.string(), "the question; MMLU: with its four options, a line each"),
+        Column("question", STRING, "the question; MMLU: with its four options, a line each"),
         Column("possible_answers", TEXTS, "the accepted answers; MMLU: the letter"),
-        Column("split", pa.string(), "test"),
+        Column("split", STRING, "test"),
         Column(
             "category",
-            pa.string(),
+            STRING,
             "accuracy is also told by it. MMLU's. Other sets: in training set, or not in training "
             "set; null without training files",
         ),
@@ -180,9 +178,9 @@ DEMONSTRATIONS = Table(
 The demonstrations of MMLU (its dev split), Natural Questions and TriviaQA (their training files, in
 a drawn order). The first `answer.n_shots` of a question's relation are shown.""",
     [
-        Column("question_id", pa.string(), "file and row in the source, or as in MMLU's questions"),
-        Column("relation", pa.string(), "the relation of the questions that it is shown before"),
-        Column("question", pa.string(), "as in the question set"),
+        Column("question_id", STRING, "file and row in the source, or as in MMLU's questions"),
+        Column("relation", STRING, "the relation of the questions that it is shown before"),
+        Column("question", STRING, "as in the question set"),
         Column("possible_answers", TEXTS, "all right answers; the first is shown"),
     ],
 )
@@ -194,12 +192,12 @@ The folder `difference` of [a release](releases.md#files) has it. It has a row f
 that was added since the release before, is gone, or has other answers, words or popularity; ordered
 by its first three columns.""",
     [
-        Column("relation, s_uri, o_uri", pa.string(), "the triple that identifies the question"),
-        Column("change", pa.string(), "added, gone or kept"),
-        Column("subj, obj", pa.string(), "labels; the new ones if there are any"),
+        Column("relation, s_uri, o_uri", STRING, "the triple that identifies the question"),
+        Column("change", STRING, "added, gone or kept"),
+        Column("subj, obj", STRING, "labels; the new ones if there are any"),
         Column(
             "old_question, new_question",
-            pa.string(),
+            STRING,
             "the question in each release; null if it is not in that release",
         ),
         Column(
@@ -209,18 +207,18 @@ by its first three columns.""",
         ),
         Column(
             "old_s_pop, new_s_pop",
-            pa.int64(),
+            INT64,
             "the subject's monthly page views; null if the release does not know them",
         ),
         Column(
             "log2_ratio",
-            pa.float64(),
+            FLOAT64,
             "log2 of new to old page views, each plus one; null unless the question is kept and "
             "both are known",
         ),
         Column(
             "other_answers, reworded, moved",
-            pa.bool_(),
+            BOOL,
             "what changed in a kept question: answers, words, popularity",
         ),
     ],

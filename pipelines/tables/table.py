@@ -14,9 +14,17 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 
+# The types of columns.
+STRING = pa.string()
+BOOL = pa.bool_()
+INT32 = pa.int32()
+INT64 = pa.int64()
+FLOAT32 = pa.float32()
+FLOAT64 = pa.float64()
+
 ENDS = ("", "_low", "_high")  # of an interval's columns
 # The type of three columns: <name>, and the bounds of its 95 % interval, <name>_low and <name>_high
-INTERVAL = pa.struct([(f"value{end}", pa.float64()) for end in ENDS])
+INTERVAL = pa.struct([(f"value{end}", FLOAT64) for end in ENDS])
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Column:
             return [pa.field(name, self.type) for name in self.names]
         fields = []
         for name in self.names:
-            fields += [pa.field(f"{name}{end}", pa.float64()) for end in ENDS]
+            fields += [pa.field(f"{name}{end}", FLOAT64) for end in ENDS]
         return fields
 
 
