@@ -30,8 +30,10 @@ class Acceptance(Section):
     who: str
 
     def __str__(self) -> str:
-        accepted = f"{self.measure} of {self.file}: {plainly(self.value, 4)}"
-        return f"{self.expectation}: {accepted}, accepted by {self.who}: {self.reason}"
+        return (
+            f"{self.expectation}: {self.measure} of {self.file}: {plainly(self.value, 4)}, "
+            f"accepted by {self.who}: {self.reason}"
+        )
 
     def lets_through(self, unmet: Unmet) -> bool:
         """Whether this is an acceptance of such a value, or of one further from its bound."""

@@ -95,8 +95,9 @@ def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:
     if everything["unknown"]:
         templates.append("popularity known to one release only: {unknown:,}")
     if everything["median"] is not None:
-        ratio = "median {median:.2f}, 90 % from {low:.2f} to {high:.2f}"
-        templates.append(f"popularity, new to old: {ratio}")
+        templates.append(
+            "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}"
+        )
     lines = [template.format(**everything) for template in templates]
     if not relations:
         return lines

@@ -100,9 +100,10 @@ class Hub:
         contents.check_sums(folder)
         if is_there:
             if self._sums(version) != _local_sums(folder):
-                advice = "a version stays as it is, name a higher one with --version"
-                expected = f"expected the same bytes; {advice}"
-                raise LongtailError(f"{folder}: {self.where} has another {version}, {expected}")
+                raise LongtailError(
+                    f"{folder}: {self.where} has another {version}, expected the same bytes; a "
+                    "version stays as it is, name a higher one with --version"
+                )
             return None
 
         sizes = {}
@@ -117,8 +118,9 @@ class Hub:
         """Send all of a release's part and nothing else in one commit, then tag it."""
         version = release.name
         if get_token() is None:
-            advice = "`hf auth login` keeps one, or set HF_TOKEN"
-            raise LongtailError(f"--to {HUB}{self.repository}: no token; {advice}")
+            raise LongtailError(
+                f"--to {HUB}{self.repository}: no token; `hf auth login` keeps one, or set HF_TOKEN"
+            )
         self.is_sending = True
         self.api.create_repo(self.repository, repo_type=self.repo_type, exist_ok=True)
         commit = self.api.upload_folder(

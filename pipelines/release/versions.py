@@ -98,8 +98,10 @@ def _read_manifest(data: Path) -> list[Facts]:
     """The raw files that the data were made from."""
     file = data / MANIFEST
     if not file.is_file():
-        expected = "expected the list of sources; `longtail run` makes it"
-        raise LongtailError(f"data/{MANIFEST}: no output of this run, {expected}")
+        raise LongtailError(
+            f"data/{MANIFEST}: no output of this run, expected the list of sources; `longtail run` "
+            "makes it"
+        )
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -136,8 +138,10 @@ def _publish(folder: Path, target: Path) -> Path:
         sums = target / contents.SUMS
         if sums.is_file() and sums.read_bytes() == (folder / contents.SUMS).read_bytes():
             return target
-        expected = "expected no such folder, as no release is written over; remove it if you can"
-        raise LongtailError(f"{target}: is there already with other bytes, {expected}")
+        raise LongtailError(
+            f"{target}: is there already with other bytes, expected no such folder, as no release "
+            "is written over; remove it if you can"
+        )
     with atomic(target) as temporary:
         shutil.copytree(folder, temporary)
     return target
@@ -202,8 +206,10 @@ def next_version(changes: Facts, wanted: str | None) -> str:
     parts = [*numbers(previous)[:place], numbers(previous)[place] + 1, 0, 0]
     derived = ".".join(str(part) for part in parts[: len(LEVELS)])
     if wanted and numbers(wanted) < numbers(derived):
-        too_low = f"too low a version for the {level} change since {previous}"
-        raise LongtailError(f"{wanted}: {too_low}, expected {derived} or above")
+        raise LongtailError(
+            f"{wanted}: too low a version for the {level} change since {previous}, expected "
+            f"{derived} or above"
+        )
     return wanted or derived
 
 

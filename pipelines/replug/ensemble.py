@@ -117,8 +117,10 @@ def generate(
     undecided = [i for i, generation in enumerate(generations) if not generation.decided]
     if not undecided:
         return generations
-    counts = f"{len(undecided)} of {len(generations)} answers"
-    print(f"{lm.name}: {counts} by vote, as the mixture was undecided")
+    print(
+        f"{lm.name}: {len(undecided)} of {len(generations)} answers by vote, as the mixture was "
+        "undecided"
+    )
 
     k = log_lambda.shape[1]
     voting: list[Prompt] = []

@@ -50,8 +50,10 @@ def score_corpus(settings: Settings, corpus: str, name: str) -> stage.Metrics:
         most = settings.logprobs.max_queries
         queries, source_documents = read_language_modelling(folder, "test", settings.seed, most)
         if not len(queries):
-            problem = f"no queries in the split 'test'; raise corpus.{corpus}.query_share"
-            raise LongtailError(f"{folder}/queries.parquet: {problem}")
+            raise LongtailError(
+                f"{folder}/queries.parquet: no queries in the split 'test'; raise "
+                f"corpus.{corpus}.query_share"
+            )
 
         retrieved = find_all(corpus, queries, source_documents, settings)
         pairs = union(len(queries), retrieved)

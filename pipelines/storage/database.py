@@ -40,9 +40,9 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
                 raise
             except duckdb.OutOfMemoryException as error:
                 reason = str(error).partition("\n")[0]
-                advice = f"raise it, lower compute.threads, or free space at {SCRATCH}/tmp"
                 raise LongtailError(
-                    f"ingest.memory_gb: {memory_gb:g} is not enough ({reason}); {advice}"
+                    f"ingest.memory_gb: {memory_gb:g} is not enough ({reason}); raise it, lower "
+                    f"compute.threads, or free space at {SCRATCH}/tmp"
                 ) from None
 
 

@@ -135,8 +135,9 @@ def check_stand_in(path: Path) -> None:
 def check_link(path: Path) -> None:
     """Raise LongtailError for a link to a file that is not here, and for a pipe."""
     if path.is_fifo():  # such as /dev/fd/63, as a shell names <(...)
-        problem = "a pipe, which can be read only once"
-        raise LongtailError(f"{path}: {problem}; write it into a file, and name that")
+        raise LongtailError(
+            f"{path}: a pipe, which can be read only once; write it into a file, and name that"
+        )
     if path.is_symlink() and not path.exists():
         target = path.readlink().as_posix()
         advice = "run git annex get" if "annex/objects" in target else "bring that file"
