@@ -30,16 +30,17 @@ from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import write_json
 from pipelines.tables.corpora import DOCS, QUERIES
+from pipelines.tables.table import FLOAT64, INT64, STRING
 
-CUT_DOCS = DOCS.schema.append(pa.field("key", pa.float64()))
+CUT_DOCS = DOCS.schema.append(pa.field("key", FLOAT64))
 # `draw` is a hash of (seed, query id)
-CUT_QUERIES = QUERIES.schema.append(pa.field("draw", pa.float64()))
+CUT_QUERIES = QUERIES.schema.append(pa.field("draw", FLOAT64))
 SOURCES = pa.schema(  # source documents that gave documents or queries
     {
-        "source_document": pa.string(),
-        "split": pa.string(),
-        "key": pa.float64(),
-        "chunks": pa.int64(),  # documents that it gave
+        "source_document": STRING,
+        "split": STRING,
+        "key": FLOAT64,
+        "chunks": INT64,  # documents that it gave
         "signature": pa.list_(pa.uint32(), PERMUTATIONS),
         "bands": pa.list_(pa.uint64()),
     }

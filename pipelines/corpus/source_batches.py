@@ -25,23 +25,24 @@ from pipelines.sources.snapshots import day_of
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
+from pipelines.tables.table import BOOL, FLOAT64, INT64, STRING
 
 # of documents with one id; the newest comes first
 ORDER = "split = 'corpus', day DESC, source, title, hash(text), file, row"
 BATCH = pa.schema(
     {
-        "source_document": pa.string(),
-        "source": pa.string(),
-        "title": pa.string(),
-        "text": pa.string(),
-        "file": pa.string(),
-        "row": pa.int64(),
-        "page": pa.string(),
-        "day": pa.string(),  # YYYY-MM-DD in the name of the file or its folder, or ""
-        "wikitext": pa.bool_(),
-        "whole": pa.bool_(),
-        "split": pa.string(),
-        "key": pa.float64(),
+        "source_document": STRING,
+        "source": STRING,
+        "title": STRING,
+        "text": STRING,
+        "file": STRING,
+        "row": INT64,
+        "page": STRING,
+        "day": STRING,  # YYYY-MM-DD in the name of the file or its folder, or ""
+        "wikitext": BOOL,
+        "whole": BOOL,
+        "split": STRING,
+        "key": FLOAT64,
     }
 )
 Place = tuple[str, int]  # file and row of a source document

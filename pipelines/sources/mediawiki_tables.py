@@ -14,13 +14,14 @@ import pyarrow.csv
 
 from pipelines.errors import LongtailError
 from pipelines.sources.streams import open_lines
+from pipelines.tables.table import INT32, INT64, STRING
 
 PAGE_FILE = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
-COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}
+COLUMNS = {"page_id": INT64, "namespace": INT32, "title": STRING}
 TABLES = {  # the first columns of a table's rows; others follow
     "page": COLUMNS,
     # a long fragment is cut within a character of UTF-8
-    "redirect": COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()},
+    "redirect": COLUMNS | {"interwiki": STRING, "fragment": pa.binary()},
 }
 ROW_END = b"),("
 LINE_WITHOUT_ROWS = re.compile(

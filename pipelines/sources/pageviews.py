@@ -23,6 +23,7 @@ from pipelines.sources.bz2_blocks import Part, open_lines
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, runs_of
 from pipelines.storage import database
+from pipelines.tables.table import INT64, STRING
 
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?"
@@ -36,7 +37,7 @@ BLOCK_BYTES = 1 << 22  # bytes of lines parsed at once
 PART_BYTES = 1 << 22  # compressed bytes of a part of a file: about 25 MB of lines
 OTHER_PROJECTS = "lines_of_other_projects"  # that are only counted
 NO_PAGE = "lines_of_no_page"  # without title and page id
-SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
+SCHEMA = pa.schema({"title": STRING, "page_id": INT64, "views": INT64})
 
 # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
 SUM_VIEWS = f"""
@@ -166,7 +167,7 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     page_ids = pc.struct_field(fields, "page_id")
     page_ids = pc.if_else(pc.equal(page_ids, b""), None, page_ids)
     views = pc.struct_field(fields, "views")
-    columns = [titles, page_ids.cast(pa.int64()), views.cast(pa.int64())]
+    columns = [titles, page_ids.cast(INT64), views.cast(INT64)]
     table = pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
 
     has_page = pc.or_(pc.not_equal(table["title"], NO_TITLE), table["page_id"].is_valid())
@@ -178,7 +179,7 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
 def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejects) -> pa.Array:
     """The titles as texts; one that isn't UTF-8 is null, and goes to `rejects`."""
     try:
-        return titles.cast(pa.string())
+        return titles.cast(STRING)
     except pa.ArrowInvalid:
         pass
 
@@ -191,7 +192,7 @@ def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejec
             rejects.add(path, int(rows[i]), "not_utf8", text)
             is_damaged[i] = True
 
-    return pa.array(texts, pa.string(), mask=is_damaged)
+    return pa.array(texts, STRING, mask=is_damaged)
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:

@@ -19,12 +19,13 @@ from pipelines.language.language import ENGLISH
 from pipelines.params.params import Popularity
 from pipelines.sources.snapshots import last_day
 from pipelines.sources.wikimedia_client import AT_ONCE, Client, Query, ask_query
+from pipelines.tables.table import INT64, STRING
 from pipelines.work.http import BROKEN, Again
 
 ROWS_PER_TABLE = 10_000  # rows of answers
 REQUEST_SECONDS = 0.15  # for a request, usually
-VIEWS = pa.schema({"title": pa.string(), "views": pa.int64()})
-REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
+VIEWS = pa.schema({"title": STRING, "views": INT64})
+REDIRECTS = pa.schema({"target": STRING, "title": STRING})
 REDIRECTS_QUERY = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
 
 

@@ -23,6 +23,7 @@ from pipelines.sources.wikidata_layout import (
     Value,
     entity_layout,
 )
+from pipelines.tables.table import INT64, STRING
 from pipelines.work.http import BROKEN
 
 BLOCK_BYTES = 1 << 25  # bytes of JSON: about 2,000 entities
@@ -30,15 +31,15 @@ TYPE_BYTES = 64  # a property says in its line's first bytes that it is one, in 
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
-NUMBERS = pa.list_(pa.int64())
+NUMBERS = pa.list_(INT64)
 # An item, and its claims as aligned lists of properties and objects.
 ENTITIES = pa.schema(
     {
-        "row": pa.int64(),
-        "qid": pa.int64(),
-        "label": pa.string(),
-        "aliases": pa.list_(pa.string()),
-        "wiki_title": pa.string(),
+        "row": INT64,
+        "qid": INT64,
+        "label": STRING,
+        "aliases": pa.list_(STRING),
+        "wiki_title": STRING,
         "properties": NUMBERS,
         "objects": NUMBERS,
     }
