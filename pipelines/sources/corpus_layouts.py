@@ -38,6 +38,7 @@ class Layout(NamedTuple):
     fields it all has.
     """
 
+    tools: str  # who writes it; it tells layouts with the same fields apart
     text: str
     title: str = ""
     id: str = ""
@@ -52,20 +53,25 @@ class Layout(NamedTuple):
         return names - {""}
 
 
-PLAIN = Layout("text", "title", passages=False)  # JSON lines
-UNTITLED = Layout("text", id="_id")  # BEIR without titles; its queries have the same fields
-DUMP = Layout("", passages=False)  # MediaWiki's
-DOCS = Layout("text", "title", passages=False)  # WikiExtractor's text
+PLAIN = Layout("JSON lines", "text", "title", passages=False)
+UNTITLED = Layout("BEIR without titles", "text", id="_id")  # its queries have the same fields
+DUMP = Layout("MediaWiki's dump", "", passages=False)
+DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
 LAYOUTS = (
-    Layout("contents", "title", "id"),  # Pyserini
-    Layout("contents", id="id"),  # FlashRAG and Pyserini; the title is the first line
-    Layout("text", "wikipedia_title", passages=False),  # KILT
-    Layout("text", "title", "_id"),  # BEIR, and Cohere since 2023
-    Layout("text", "title", "docid"),  # Tevatron, MIRACL and Mr. TyDi
-    Layout("passage_text", "article_title", "_id"),  # wiki_snippets
-    # WikiExtractor, and the Hub's wikipedia
-    Layout("text", "title", beside=("id", "url"), passages=False),
-    Layout("text", "title", "id", prefix=DPR_PREFIX),  # DPR and Contriever
+    Layout("Pyserini", "contents", "title", "id"),
+    Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
+    Layout("KILT", "text", "wikipedia_title", passages=False),
+    Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
+    Layout("Tevatron, MIRACL and Mr. TyDi", "text", "title", "docid"),
+    Layout("wiki_snippets", "passage_text", "article_title", "_id"),
+    Layout(
+        "WikiExtractor, and the Hub's wikipedia",
+        "text",
+        "title",
+        beside=("id", "url"),
+        passages=False,
+    ),
+    Layout("DPR and Contriever", "text", "title", "id", prefix=DPR_PREFIX),
     UNTITLED,
     PLAIN,
 )
