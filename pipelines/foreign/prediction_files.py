@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +287,20 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
     """Read what was said, cut out by the pattern if any text has it. Notes say what may
     surprise.
     """
+    cells = predictions.cells[predictions.names["prediction"]]
+    lists = [_texts_of_row(predictions.path, row, value) for row, value in enumerate(cells)]
+    unanswered = [row for row, texts_of_row in enumerate(lists) if not texts_of_row]
+    if len(unanswered) == len(lists):
+        raise LongtailError(
+            f"{predictions.path}: no row has an answer, only errors or nothing, expected some; "
+            "is it the right file?"
+        )
+    first_texts = [texts_of_row[0].strip() if texts_of_row else "" for texts_of_row in lists]
+    texts = _without_prompts(predictions, first_texts)
     remarks: Counter[str] = Counter()
-    unanswered: list[int] = []
-    texts = _said(predictions, remarks, unanswered)
+    remarks[LISTS] = sum(len(texts_of_row) > 1 for texts_of_row in lists)
+    remarks[BEGINNING_WITH_PROMPT] = sum(map(ne, texts, first_texts))
+
     parts = cut_answers(texts, pattern) if pattern else []
     predictions.is_cut = any(part is not None for part in parts)
     if predictions.is_cut:
@@ -317,36 +329,16 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
         )
 
 
-def _said(predictions: Predictions, remarks: Counter[str], unanswered: list[int]) -> list[str]:
-    """What follows the prompt in each row; `unanswered` gets the rows without an answer."""
-    columns = []
+def _without_prompts(predictions: Predictions, texts: Sequence[str]) -> list[str]:
+    """What follows the prompt or the question in each text."""
+    remaining = list(texts)
     for role in ("prompt", "question"):
-        column = predictions.column(predictions.names.get(role, ""))
-        if column:
-            columns.append(column)
-
-    texts = []
-    for row, value in enumerate(predictions.cells[predictions.names["prediction"]]):
-        row_texts = _texts_of_row(predictions.path, row, value)
-        if not row_texts:
-            unanswered.append(row)
-        text = row_texts[0].strip() if row_texts else ""
-        # A prompt's name, as `base`, is no prompt.
-        prompts = [column[row] for column in columns if " " in column[row]]
-        begun_with = [prompt for prompt in prompts if text.startswith(prompt)]
-        if begun_with:
-            text = text.removeprefix(begun_with[0]).strip()
-        texts.append(text)
-        remarks[BEGINNING_WITH_PROMPT] += bool(begun_with)
-        remarks[LISTS] += len(row_texts) > 1
-
-    if len(unanswered) == len(texts):
-        raise LongtailError(
-            f"{predictions.path}: no row has an answer, only errors or nothing, expected some; "
-            "is it the right file?"
-        )
-
-    return texts
+        prompts = predictions.column(predictions.names.get(role, "")) or []
+        for row, prompt in enumerate(prompts):
+            # A prompt's name, as `base`, is no prompt.
+            if " " in prompt and remaining[row].startswith(prompt):
+                remaining[row] = remaining[row].removeprefix(prompt).strip()
+    return remaining
 
 
 def _texts_of_row(path: Path, row: int, value: Any) -> list[str]:

@@ -198,10 +198,8 @@ def _read_table(
     path: Path, file: RecordFile, named_columns: Mapping[str, str], needed: Sequence[str]
 ) -> Table:
     """The known and the named columns of a table, and their roles."""
-    # A name with full stops is a path into objects, unless a column is called so.
-    own_names = set(map(plain, file.columns))
-    names = map(plain, named_columns.values())
-    paths = {name: name for name in names if "." in name and name not in own_names}
+    # A name with full stops is a path into objects, or a column's.
+    paths = {name: name for name in map(plain, named_columns.values()) if "." in name}
     rows = rows_of_columns(file.records, paths, _known(named_columns))
     cells = to_columns(path, rows, file.notes)
     for name in paths:

@@ -70,9 +70,10 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
 
     A table may have an object as text. Fields are found by their plain names.
     """
-    if path in record:  # as pandas.json_normalize calls a column
-        return record[path]
-    value: Any = record
+    value = _inside(record, path)
+    if value is not None:  # a column that is called so, as pandas.json_normalize does
+        return value
+    value = record
     for name in path.split("."):
         value = _inside(value, name)
     return value
