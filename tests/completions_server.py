@@ -48,7 +48,6 @@ class Completions(Server):
         # ways of real servers, seen in llama-cpp-python (all but the last two), llama.cpp and
         # transformers
         self.texts_only = False  # token ids make it fail
-        self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
         self.shifted = False  # log-probabilities of prompts are those of the place after
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
@@ -62,7 +61,6 @@ class Completions(Server):
         self.said: str | None = None  # in a chat, in place of what the model says
         self.served: str | None = None  # the model's name in answers
         self.echoes = False  # whether texts begin with their prompt unless echo is false
-        self.deaf = False  # whether it does not heed echo
         # words of a request -> what is wrong with the answer to each request that has them
         self.blocked: dict[str, Fault] = {}
 
@@ -114,8 +112,7 @@ class Completions(Server):
         """Raises Failing where the request makes it fail."""
         choices, made, prompts = [], 0, several(body["prompt"])
         ids_given = any(isinstance(prompt, list) for prompt in prompts)
-        too_many = self.at_once is not None and len(prompts) > self.at_once
-        if (ids_given and self.texts_only) or too_many or body["max_tokens"] < self.least:
+        if (ids_given and self.texts_only) or body["max_tokens"] < self.least:
             raise Failing("could not broadcast input array")
         if body.get("echo") and self.echo_fails:
             raise Failing("Only no echo is supported")
@@ -123,7 +120,7 @@ class Completions(Server):
             ids = prompt if isinstance(prompt, list) else self.tokenizer(prompt)["input_ids"]
             choice = self._continued(ids, body)
             made += len(choice["logprobs"]["tokens"])
-            if self.deaf or body.get("echo", self.echoes):
+            if body.get("echo", self.echoes):
                 choice = self._echoed(ids, choice)
             if self.chat:
                 choice["logprobs"] = {"content": _as_chat(choice["logprobs"])}
@@ -276,7 +273,6 @@ def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **c
     """An `lm` of the params: the model served at `url`; `change` is of its section http."""
     plain = {
         "max_tokens": 128,
-        "batch_size": 8,
         "concurrency": 4,
         "logprobs": 5,
         "extra": {},

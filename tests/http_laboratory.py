@@ -147,9 +147,7 @@ def there(lab: Laboratory, folder: Path) -> object:
 
 def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
     served, tokenizer_folder = lab.address("completions"), lab.tiny if tokenizer else None
-    chosen = completions_server.settings(
-        served, tokenizer_folder, chat=chat, batch_size=2, concurrency=1
-    )
+    chosen = completions_server.settings(served, tokenizer_folder, chat=chat, concurrency=1)
     return HttpModel(lab.tiny, chosen, None, folder / "completions")
 
 
@@ -163,7 +161,9 @@ def scores(lab: Laboratory, folder: Path) -> object:
 
 def choices(lab: Laboratory, folder: Path) -> object:
     lm, weights = model(lab, folder), np.log([[0.4, 0.6]] * (len(PROMPTS) // 2))
-    shown = np.round(lm.next_token(PROMPTS), 4).tolist()
+    log_probs = lm.choose(PROMPTS, lm._tokenizer.texts_of_ids(400))
+    shown = np.round(log_probs[np.isfinite(log_probs)], 4).tolist()
+    assert len(shown) > len(PROMPTS)
     return shown, [made.text for made in lm.generate_mixture(PROMPTS, weights, 2)]
 
 

@@ -68,11 +68,6 @@ def exchanged(entities: dict) -> dict:
     return dict(zip(entities, [*entities.values()][::-1], strict=True))
 
 
-def renumbered(parsed: dict) -> None:
-    for choice in parsed["choices"]:
-        choice["index"] += 1
-
-
 JSON = [
     name
     for name in CLIENTS
@@ -105,7 +100,6 @@ PAID = dict.fromkeys(
     [*COMPLETIONS, "chat"], "refused"
 )  # what would be paid again is not asked again
 UNLISTED = {"checksums": "right"}  # then there is no list
-ALONE = {"answers": "again"}  # prompts that were refused together are asked for one by one
 ANY_FILE = UNLISTED | {"sizes": "refused"}
 ANY_PAGE = ANY_FILE | {"dump listing": "right"}  # which has no JSON
 # An error is no answer in their layout
@@ -172,7 +166,6 @@ FAULTS = {
     ),
     "items exchanged": Row(Fault(change=EXCHANGED), "again", ["entity API"]),
     "log-probability above 0": Row(Fault(change=edited(raised)), "refused", [*COMPLETIONS, "chat"]),
-    "indices from 1": Row(Fault(change=edited(renumbered)), "refused", COMPLETIONS),
     "negative usage": Row(Fault(change=NEGATIVE), "right", [*COMPLETIONS, "chat"]),
     "200 with an error": Row(Fault(body=REFUSAL), "refused", JSON, UNASKED),
     "lagging database": Row(lagged(), "again", ["entity API", "redirects", "pages", "listings"]),
@@ -189,11 +182,9 @@ FAULTS = {
         Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED
     ),
     "escapes in an error": Row(
-        Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED | ALONE
+        Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED
     ),
-    "error that is not UTF-8": Row(
-        Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED | ALONE
-    ),
+    "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
 }
 # one of each way to ask, beside what asks for dumps
 QUICK = ("query service", "page views", "pages", "entity API", "scores")

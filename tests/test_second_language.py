@@ -123,7 +123,7 @@ def test_german_questions_are_judged_in_german(built, tmp_path, monkeypatch):
         None,
         "de",
     )
-    answered = answer.answer(questions, setup)[0].to_pylist()
+    answered = answer.answer(questions, setup).to_pylist()
     assert len(answered) == 40
     for prompt in lm.asked:
         shots, question = prompt.context.rpartition("\n\n")[::2]

@@ -79,13 +79,13 @@ def answers(project, compute) -> dict[str, bytes]:
         }
         for method in METHODS:
             setup = answer.Setup("popqa", method, lm, sources.get(method), chosen, REPLUG, 0, "k")
-            pq.write_table(answer.answer(questions, setup)[0], "answers.parquet")
+            pq.write_table(answer.answer(questions, setup), "answers.parquet")
             answer.forget_answers("popqa", "tiny", method, "k")
             found[method] = Path("answers.parquet").read_bytes()
         asked, shown = natural_questions()
         for dataset in ("mmlu", "nq"):
             setup = answer.Setup(dataset, "replug", lm, sources["replug"], chosen, REPLUG, 0, "k")
-            pq.write_table(answer.answer(asked, setup, shown)[0], "answers.parquet")
+            pq.write_table(answer.answer(asked, setup, shown), "answers.parquet")
             answer.forget_answers(dataset, "tiny", "replug", "k")
             found[dataset] = Path("answers.parquet").read_bytes()
     return found

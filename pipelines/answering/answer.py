@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.answering import (
     passages,
     prediction_rows,
     prompts,
-    timed_shards,
+    question_shards,
     unanswered,
 )
 from pipelines.answering.given_passages import AskedSettings
@@ -118,15 +119,12 @@ class Setup:
         return f"{self.dataset}-{self.lm.name}-{self.method}"
 
 
-def answer(
-    questions: pa.Table, setup: Setup, demonstrations: pa.Table | None = None
-) -> tuple[pa.Table, float]:
+def answer(questions: pa.Table, setup: Setup, demonstrations: pa.Table | None = None) -> pa.Table:
     """Answers (PREDICTIONS) to the test questions, at most `max_questions`, by question_id.
 
     Questions are drawn by hash. A second call goes on from the shards that a first one finished,
-    until `forget_answers` removes them. Also returns the mean seconds of a question, and of its
-    search. Questions that a server does not answer have null answers (see unanswered.py). Raises
-    LongtailError if they are too many.
+    until `forget_answers` removes them. Questions that a server does not answer have null answers
+    (see unanswered.py). Raises LongtailError if they are too many.
     """
     questions = questions.sort_by("question_id")
     pool = prompts.read_questions(questions, demonstrations)
@@ -141,19 +139,19 @@ def answer(
 
     n_unanswered = 0
 
-    def rows(shard: slice, answered: Answered) -> pa.Table:
+    def write(shard: slice, answered: Answered, path: Path) -> None:
         nonlocal n_unanswered
         table = prediction_rows.to_rows(setup, pool, asked[shard], lookup, answered)
         n_unanswered += len(table["unanswered"].drop_null())
         unanswered.check_share(n_unanswered, len(asked), setup.max_unanswered)
-        return table
+        parquet.write_parquet(table, path)
 
     if setup.protocol.answer == "letter":
         ask = partial(choose_letters, setup.replug)
     else:
         ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
-    steps = timed_shards.Steps(read, ask, rows, PromptBatch.length)
-    table, seconds = timed_shards.map_shards(
+    steps = workers.Steps(read, ask, write, PromptBatch.length)
+    table = question_shards.map_shards(
         setup.lm,
         f"answer@{setup.name}",
         setup.key,
@@ -163,8 +161,7 @@ def answer(
         schema=unanswered.SCHEMA,
         unit="question",
     )
-    answers = unanswered.take_reasons(table.sort_by("question_id"))
-    return answers, seconds + lookup.seconds
+    return unanswered.take_reasons(table.sort_by("question_id"))
 
 
 def _draw(questions: pa.Table, pool: prompts.Questions, setup: Setup) -> list[int]:
@@ -326,7 +323,9 @@ def _answer_missing(
                 code=settings.language,
                 max_unanswered=settings.ingest.max_reject_share,
             )
-            table, seconds = answer(questions, setup, demonstrations)
+            started = time.monotonic()
+            table = answer(questions, setup, demonstrations)
+            seconds = (time.monotonic() - started) / max(1, table.num_rows)
             write = partial(parquet.write_parquet, table)
             WorkStore().file(file.parent.name, file.name, write)
             file_name = _file_name(way, settings)
@@ -384,7 +383,7 @@ def _key(
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
-    """The means of METRICS over the answers, and the time of a question, where they are known."""
+    """The known means of METRICS over the answers, and the seconds of a question in this run."""
     metrics = {}
     for name, column in METRICS.items():
         values = table[column].drop_null().to_numpy(zero_copy_only=False)

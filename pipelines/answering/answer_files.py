@@ -3,7 +3,7 @@ they answer.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -154,21 +154,23 @@ def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
     All files have to answer the same questions, all of them the set's. Which questions these are
     the closed-book answers say, without them the first file.
     """
-    known = _ids(questions)
-    ids_of = {method: _ids(file) for method, file in files.items()}
+    known = set(_ids(questions))
+    first: Path | None = None
+    ids_of_first: set[str] = set()
     faults = {}
-    for method, ids in ids_of.items():
-        n_fitting = len(set(known).intersection(ids))
+    for method, file in files.items():
+        ids = _ids(file)
+        n_fitting = len(known.intersection(ids))
         n_others = len(ids) - n_fitting
         if not n_fitting or n_others:
             faults[method] = (
                 f"of its {len(ids):,} rows {n_others:,} answer no question, or one again"
             )
-
-    fitting = [method for method in files if method not in faults]
-    for method in fitting[1:]:
-        if set(ids_of[method]) != set(ids_of[fitting[0]]):
-            faults[method] = f"it answers other questions than {files[fitting[0]].name}"
+        elif first is None:
+            first = file
+            ids_of_first = set(ids)
+        elif set(ids) != ids_of_first:
+            faults[method] = f"it answers other questions than {first.name}"
     return faults
 
 
@@ -179,11 +181,12 @@ def _ids(file: Path) -> np.ndarray:
 def _run_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
     """Method -> its file, of the methods that this run has retrievers for."""
     files = {}
-    for file in _in_order_of_methods(folder, retrievers):
+    for file in sorted(folder.glob("*.parquet")):
         method = Method.of_name(file.stem)
-        if method.kind in GIVEN or method.retriever in ["", *retrievers]:
+        is_of_run = method.kind in GIVEN or method.retriever in ["", *retrievers]
+        if method.kind in METHODS and is_of_run:
             files[method.short_name(retrievers)] = file
-    return {name: files[name] for name in ordered(files)}
+    return _in_order(files, retrievers)
 
 
 def _imported_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
@@ -191,32 +194,28 @@ def _imported_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
 
     A file whose kind is closed_book is the closed-book answer, whatever its name.
     """
-    files = {}
+    files: dict[str, Path] = {}
     for file in sorted(folder.glob("*.parquet")):
-        if Method.of_name(file.stem).kind not in METHODS:
-            is_closed_book = about(file).get("kind") == "closed_book"
-            files["closed_book" if is_closed_book else file.stem] = file
-    for file in _in_order_of_methods(folder, retrievers):
-        files[Method.of_name(file.stem).short_name(retrievers)] = file
-    return {name: files[name] for name in ordered(files)}
+        method = Method.of_name(file.stem)
+        if method.kind in METHODS:
+            files[method.short_name(retrievers)] = file
+        elif about(file).get("kind") == "closed_book":
+            files.setdefault("closed_book", file)
+        else:
+            files[file.stem] = file
+    return _in_order(files, retrievers)
 
 
-def _in_order_of_methods(folder: Path, retrievers: Sequence[str]) -> list[Path]:
-    """The files with names of methods, by kind, then by the order of `retrievers`, then by name.
-
-    The main retriever's file may do without its name, and comes before one that has it.
-    """
+def _in_order(files: Mapping[str, Path], retrievers: Sequence[str]) -> dict[str, Path]:
+    """The files by kind of method, then by the order of `retrievers`."""
     order = ["", *retrievers]
 
-    def place(file: Path) -> tuple[int, int, str, Path]:
-        method = Method.of_name(file.stem)
-        position = len(order)
-        if method.retriever in order:
-            position = order.index(method.retriever)
-        return METHODS.index(method.kind), position, method.short_name(retrievers), file
+    def position(name: str) -> int:
+        retriever = Method.of_name(name).retriever
+        return order.index(retriever) if retriever in order else len(order)
 
-    files = [file for file in folder.glob("*.parquet") if Method.of_name(file.stem).kind in METHODS]
-    return sorted(files, key=place)
+    names = sorted(files, key=position)
+    return {name: files[name] for name in ordered(names)}
 
 
 def join(
@@ -230,8 +229,7 @@ def join(
     names and SQL expressions over the columns of PREDICTIONS, of numbers and texts. A
     number is NaN, and a text None, if it is not known. Arrays are (n,), ordered by question id. A
     question without an answer by one of the methods is left out (unanswered.py), so that methods
-    are compared on the same questions. Raises LongtailError naming a file and an id that it has
-    twice, or that only one of two files has.
+    are compared on the same questions. Raises LongtailError where files have other questions.
     """
     selected = [f"{expression} AS {name}" for name, expression in columns.items()]
     query = f"SELECT question_id, correct IS NULL AS unanswered, {', '.join(selected)} FROM file"
@@ -240,15 +238,14 @@ def join(
 
     ids_of = {file: answers[method].pop("question_id") for method, file in files.items()}
     first, ids = next(iter(ids_of.items()))
-    for file, ids_of_file in ids_of.items():
-        is_repeated = ids_of_file[1:] == ids_of_file[:-1]
-        _refuse(ids_of_file[1:][is_repeated], f"{file}: has the id {{}} more than once")
-        in_one_file = set(ids_of_file) ^ set(ids)
-        _refuse(in_one_file, f"{file}: it or {first} lacks the id {{}}")
-
     all_ids = asked.pop("question_id")
-    unknown = set(ids) - set(all_ids)
-    _refuse(unknown, f"{questions}: lacks the id {{}} of {first}")
+    is_repeated = len(set(ids)) < len(ids)
+    if is_repeated or not set(ids) <= set(all_ids):
+        raise _other_questions(first, questions)
+    for file, ids_of_file in ids_of.items():
+        if not np.array_equal(ids_of_file, ids):
+            raise _other_questions(file, first)
+
     places = np.searchsorted(all_ids, ids)
     joined = {"ids": all_ids[places]}
     for name, values in asked.items():
@@ -278,10 +275,8 @@ def _read(query: str, file: Path) -> dict[str, np.ndarray]:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def _refuse(ids: Collection[str], message: str) -> None:
-    """Raise LongtailError if there are ids, naming the first in the place of {} in the message."""
-    if len(ids):
-        expected = "expected the same questions once"
-        advice = "run the stage `answer` or the import again, or repair the file"
-        problem = message.format(min(ids))
-        raise LongtailError(f"{problem}, {expected}; {advice}")
+def _other_questions(file: Path, expected: Path) -> LongtailError:
+    return LongtailError(
+        f"{file}: has other questions than {expected}, or one twice; run the stage `answer` or the "
+        "import again, or repair the file"
+    )

@@ -3,7 +3,6 @@ ensemble (REPLUG, section 6.2)."""
 
 import numpy as np
 
-from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt, all_answered
 from pipelines.questions.matching import LETTERS, letter_of
 from pipelines.replug import ensemble
@@ -33,31 +32,15 @@ def answer_by_letter(
     return answers
 
 
-def _letter_ids(lm: LanguageModel) -> list[int | None]:
-    """The token of each letter.
-
-    It is None if a letter is several tokens, as in a small vocabulary, or is not shown by a server.
-    """
-    ids: list[int | None] = []
-    for letter in LETTERS:
-        try:
-            ids.append(lm.token_id(lm.begins + letter))
-        except LongtailError:
-            ids.append(None)
-    return ids
-
-
 def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
     """log p of each letter as the answer to each prompt, (prompts, 4); -inf if it is not known."""
-    log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)
-    ids = _letter_ids(lm)
-    single = [i for i, id_ in enumerate(ids) if id_ is not None]
-    if single:
-        tokens = [ids[i] for i in single]
-        log_probs[:, single] = lm.next_token(prompts)[:, tokens]
+    letters = [lm.begins + letter for letter in LETTERS]
+    log_probs = lm.choose(prompts, letters)
+    has_several_tokens = np.isnan(log_probs)
+    log_probs[has_several_tokens] = -np.inf
 
     hidden = np.argwhere(np.isneginf(log_probs))
-    some_are_shown = 0 < len(single) < len(LETTERS)
+    some_are_shown = has_several_tokens.any() and not has_several_tokens.all()
     if len(hidden) and (some_are_shown or lm.scores):
         _score_letters(lm, prompts, hidden, log_probs)
     else:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import methods
-from pipelines.answering import prompts, timed_shards
+from pipelines.answering import prompts, question_shards
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import LanguageModel, Prompt
@@ -24,6 +24,7 @@ from pipelines.methods import GIVEN, INDEXES, Method
 from pipelines.params import params
 from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.retrieval import documents
+from pipelines.storage import parquet
 from pipelines.work import workers
 
 SEARCHED_AT_ONCE = 4096  # questions: reading documents passes over the whole of docs.parquet
@@ -295,15 +296,13 @@ class Lookup:
     """The passages of all questions that are asked or shown as demonstrations.
 
     Each question is searched once, because many questions share a demonstration. Finished shards of
-    the search stay under `name` and `key` until the caller forgets them. `seconds` is the mean
-    time of a search.
+    the search stay under `name` and `key` until the caller forgets them.
     """
 
     def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:
         """`texts` are those of the questions, by their positions in the question set."""
         self._questions = np.array(sorted(texts), np.int64)
         self._table: pa.Table | None = None
-        self.seconds = 0.0
         if source is None:
             return
 
@@ -313,15 +312,15 @@ class Lookup:
         def find(_: Any, queries: list[str]) -> pa.Table:
             return source.find(queries)
 
-        def rows(_: slice, passages: pa.Table) -> pa.Table:
-            return passages
+        def write(_: slice, passages: pa.Table, path: Path) -> None:
+            parquet.write_parquet(passages, path)
 
         def length(queries: list[str]) -> int:
             characters = sum(len(text) for text in queries)
             return characters + workers.BYTES_PER_TOKEN * source.max_tokens * len(queries)
 
-        steps = timed_shards.Steps(read, source.write or find, rows, length)
-        self._table, self.seconds = timed_shards.map_shards(
+        steps = workers.Steps(read, source.write or find, write, length)
+        self._table = question_shards.map_shards(
             source.lm,
             name,
             key,

@@ -25,6 +25,18 @@ class Answered(NamedTuple):
     generations: list[Generation]  # one a question
 
 
+class _Question(NamedTuple):
+    """A question with its passages, what the LM was sent and saw, and what it answered."""
+
+    setup: Setup
+    pool: prompts.Questions
+    position: int  # in the pool
+    passages: dict  # a row of passages.SCHEMA
+    sent: list[Prompt]
+    seen: list[Prompt]
+    generation: Generation
+
+
 def to_rows(
     setup: Setup,
     pool: prompts.Questions,
@@ -36,68 +48,63 @@ def to_rows(
     # prompts of a question: one, or one per document of an ensemble
     k = len(answered.sent) // len(asked)
     rows = []
-    for i, passage_row in enumerate(lookup.rows(asked)):
-        position = asked[i]
+    for i, passages in enumerate(lookup.rows(asked)):
         prompts_of_question = slice(k * i, k * (i + 1))
-        sent = answered.sent[prompts_of_question]
-        reason = answered.generations[i].unanswered or passage_row.get("unanswered")
-        if reason:
-            row = _unanswered_row(setup, pool.ids[position], sent, reason)
-            rows.append(row)
-            continue
-
-        row = _row(setup, pool, position, passage_row, sent, answered.generations[i])
-        if setup.source:
-            seen = answered.seen[prompts_of_question]
-            row |= _passage_columns(setup, pool, position, passage_row, sent, seen)
-        rows.append(row)
+        question = _Question(
+            setup=setup,
+            pool=pool,
+            position=asked[i],
+            passages=passages,
+            sent=answered.sent[prompts_of_question],
+            seen=answered.seen[prompts_of_question],
+            generation=answered.generations[i],
+        )
+        rows.append(_row(question))
     return pa.Table.from_pylist(rows, schema=unanswered.SCHEMA)
 
 
-def _unanswered_row(setup: Setup, question_id: str, sent: list[Prompt], reason: str) -> dict:
-    """The columns that are known of a question without an answer."""
-    return {
-        "question_id": question_id,
-        "method": Method.of_name(setup.method).kind,
-        "prompt_hash": prompts.prompt_hash(*sent),
-        "unanswered": reason,
-    }
-
-
-def _row(
-    setup: Setup,
-    pool: prompts.Questions,
-    position: int,
-    passage_row: dict,
-    sent: list[Prompt],
-    generation: Generation,
-) -> dict:
-    """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
-    answers = pool.answers[position]
-    text = generation.text
-    method = Method.of_name(setup.method)
+def _row(question: _Question) -> dict:
+    """The columns of PREDICTIONS; of a question without an answer, those that are known."""
     row = {
-        "question_id": pool.ids[position],
-        "method": method.kind,
+        "question_id": question.pool.ids[question.position],
+        "method": Method.of_name(question.setup.method).kind,
+        "prompt_hash": prompts.prompt_hash(*question.sent),
+    }
+    reason = question.generation.unanswered or question.passages.get("unanswered")
+    if reason:
+        return row | {"unanswered": reason}
+    row |= _answer_columns(question)
+    if question.setup.source:
+        row |= _passage_columns(question)
+    return row
+
+
+def _answer_columns(question: _Question) -> dict:
+    """The columns that every method has of an answer."""
+    setup = question.setup
+    generation = question.generation
+    golds = question.pool.answers[question.position]
+    text = generation.text
+    is_right = matching.RULES[setup.protocol.answer]
+    row = {
         "prediction": text.strip(),
-        "correct": matching.RULES[setup.protocol.answer](text, answers),
-        "correct_word": matching.word(text, answers, setup.language),
-        "prompt_hash": prompts.prompt_hash(*sent),
+        "correct": is_right(text, golds),
+        "correct_word": matching.word(text, golds, setup.language),
         "mean_log_prob": generation.mean_log_prob,
-        "lm_calls": len(sent),
+        "lm_calls": len(question.sent),
         "remarks": list(generation.remarks),
     }
     if setup.written:
         row["lm_calls"] += 1
-        row["passage"] = passage_row["texts"][0]
+        row["passage"] = question.passages["texts"][0]
 
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
     if generation.new_tokens or not text:
-        new_tokens = generation.new_tokens + passage_row["new_tokens"]
+        new_tokens = generation.new_tokens + question.passages["new_tokens"]
     prompt_tokens = None
     if generation.prompt_tokens:
-        prompt_tokens = generation.prompt_tokens + passage_row["prompt_tokens"]
+        prompt_tokens = generation.prompt_tokens + question.passages["prompt_tokens"]
     row["new_tokens"] = new_tokens
     row["prompt_tokens"] = prompt_tokens
     row["cost"] = _cost(setup.server, prompt_tokens, new_tokens)
@@ -117,47 +124,34 @@ def _cost(
     return (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
 
 
-def _passage_columns(
-    setup: Setup,
-    pool: prompts.Questions,
-    position: int,
-    passage_row: dict,
-    sent: list[Prompt],
-    seen: list[Prompt],
-) -> dict:
-    """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+def _passage_columns(question: _Question) -> dict:
+    """The columns on the passages: whether they have an answer, and the best one."""
     has_answer = None  # of a letter, which is no text
-    if setup.protocol.answer != "letter":
-        has_answer = _has_answer(setup, pool, position, passage_row["texts"], sent, seen)
-    doc_id = passage_row["doc_ids"][0]
-    title = passage_row["titles"][0]
-    similarity = passage_row["similarities"][0]
+    if question.setup.protocol.answer != "letter":
+        has_answer = _has_answer(question)
+    title = question.passages["titles"][0]
     columns = {
         "doc_has_answer": has_answer,
-        "doc_id": doc_id,
+        "doc_id": question.passages["doc_ids"][0],
         "doc_title": title,
-        "similarity": similarity,
+        "similarity": question.passages["similarities"][0],
     }
-    page = pool.pages[position]
+    page = question.pool.pages[question.position]
     if title is not None and page:
-        subject = pool.subjects[position] or ""
+        subject = question.pool.subjects[question.position] or ""
         columns["doc_is_subject"] = title == page
         columns["doc_is_namesake"] = matching.namesake(title, subject, page)
     return columns
 
 
-def _has_answer(
-    setup: Setup,
-    pool: prompts.Questions,
-    position: int,
-    passages: list[str],
-    sent: list[Prompt],
-    seen: list[Prompt],
-) -> bool:
+def _has_answer(question: _Question) -> bool:
     """Whether some passage has an answer in what the LM saw of it."""
-    for passage, prompt, seen_prompt in zip(passages, sent, seen, strict=True):
-        question = pool.texts[position]
-        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
-        if matching.word(left, pool.answers[position], setup.language):
+    language = question.setup.language
+    text = question.pool.texts[question.position]
+    golds = question.pool.answers[question.position]
+    passages = question.passages["texts"]
+    for passage, prompt, seen in zip(passages, question.sent, question.seen, strict=True):
+        left = prompts.passage_left(passage, text, prompt, seen, language)
+        if matching.word(left, golds, language):
             return True
     return False

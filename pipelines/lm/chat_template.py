@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, TemplateError
+from jinja2 import TemplateError
 
 from pipelines import reasoning
 from pipelines.errors import LongtailError
@@ -71,11 +71,15 @@ def read_frame(tokenizer, name: str) -> Frame:
             f"params.yaml: lm.{name}.chat is true, but the tokenizer of {name} has "
             "no chat template; set it to false, or name an instruction-tuned model"
         )
-    template, content, rendered = _first_rendered(tokenizer, name)
+    try:
+        template = TODAY.sub(_fixed_day, tokenizer.get_chat_template())
+    except ValueError as error:  # of several templates, none is the default
+        raise _refusal(name, f"is not one: {error}") from None
+    content, rendered = _first_rendered(tokenizer, template, name)
     words = ""
     for switch in _switches(template):
-        switched = _switched(tokenizer, template, switch, content)
-        if switched not in (None, rendered):
+        switched, problem = _rendered(tokenizer, template, switch, content)
+        if not problem and switched != rendered:
             rendered = switched
             words = switch.words
             break
@@ -91,34 +95,22 @@ def read_frame(tokenizer, name: str) -> Frame:
     )
 
 
-def _first_rendered(tokenizer, name: str) -> tuple[str, Content, str]:
-    """The template, the first of CONTENTS that it takes, and what it makes of that."""
+def _first_rendered(tokenizer, template: str, name: str) -> tuple[Content, str]:
+    """The first of CONTENTS that the template takes, and what it makes of that."""
     problems = []
     for content in CONTENTS:
-        try:
-            template = TODAY.sub(_fixed_day, tokenizer.get_chat_template())
-            rendered = _render(tokenizer, template, _Switch(""), content)
-        except UNRENDERED as error:
-            problems.append(f"takes no message of a user alone: {' '.join(str(error).split())}")
-            continue
-        problem = _problem(rendered)
+        rendered, problem = _rendered(tokenizer, template, _Switch(""), content)
         if not problem:
-            return template, content, rendered
+            return content, rendered
         problems.append(problem)
-    raise LongtailError(
-        f"the chat template of {name} {problems[0]}; set lm.{name}.chat to false, or name a model "
+    raise _refusal(name, problems[0])
+
+
+def _refusal(name: str, problem: str) -> LongtailError:
+    return LongtailError(
+        f"the chat template of {name} {problem}; set lm.{name}.chat to false, or name a model "
         "with another template"
     )
-
-
-def _problem(rendered: str) -> str:
-    """What is wrong with the message's place in what a template makes, "" if nothing is."""
-    count = rendered.count(MESSAGE)
-    if count != 1:
-        return f"has a user's message {count} times, expected it once"
-    if MODELS_TURN.search(rendered.partition(MESSAGE)[0]):
-        return "has a user's message in the model's turn, expected it in the user's"
-    return ""
 
 
 def _fixed_day(call: re.Match) -> str:
@@ -127,20 +119,14 @@ def _fixed_day(call: re.Match) -> str:
 
 def _switches(template: str) -> Iterator[_Switch]:
     """The switches that a template has, the likeliest first."""
-    names = set()
-    texts = set()
-    for _, kind, value in Environment().lex(template):
-        if kind == "name":
-            names.add(value)
-        elif kind == "string":
-            texts.add(value[1:-1])
-
-    variables = {}
-    for name in names & SWITCHES.keys():
-        for value in SWITCHES[name]:
-            if value in texts or not isinstance(value, str):
+    variables: dict[str, Any] = {}
+    for name, values in SWITCHES.items():
+        if not re.search(rf"\b{name}\b", template):
+            continue
+        for value in values:
+            if not isinstance(value, str) or re.search(rf"[\"']{value}[\"']", template):
                 variables.setdefault(name, value)
-    settings = [f"{name}={value!r}" for name, value in sorted(variables.items())]
+    settings = [f"{name}={value!r}" for name, value in variables.items()]
     yield _Switch(", ".join(settings), variables=variables)
 
     for message, words in MESSAGES.items():
@@ -148,26 +134,28 @@ def _switches(template: str) -> Iterator[_Switch]:
             yield _Switch(f"the system message {message!r}", system=message)
 
 
-def _switched(tokenizer, template: str, switch: _Switch, content: Content) -> str | None:
-    """The template with a switch; None where it refuses that, or misplaces the message."""
-    try:
-        rendered = _render(tokenizer, template, switch, content)
-    except UNRENDERED:
-        return None
-    return None if _problem(rendered) else rendered
-
-
-def _render(tokenizer, template: str, switch: _Switch, content: Content) -> str:
+def _rendered(tokenizer, template: str, switch: _Switch, content: Content) -> tuple[str, str]:
+    """What a template makes of a user's message, and what is wrong with that, "" if nothing is."""
     messages = [{"role": "user", "content": content}]
     if switch.system:
-        system = switch.system
+        system: Content = switch.system
         if content != MESSAGE:
-            system = [{"type": "text", "text": system}]
+            system = [{"type": "text", "text": switch.system}]
         messages.insert(0, {"role": "system", "content": system})
-    return tokenizer.apply_chat_template(
-        messages,
-        chat_template=template,
-        tokenize=False,
-        add_generation_prompt=True,
-        **switch.variables,
-    )
+    try:
+        rendered = tokenizer.apply_chat_template(
+            messages,
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **switch.variables,
+        )
+    except UNRENDERED as error:
+        return "", f"takes no message of a user alone: {' '.join(str(error).split())}"
+
+    count = rendered.count(MESSAGE)
+    if count != 1:
+        return "", f"has a user's message {count} times, expected it once"
+    if MODELS_TURN.search(rendered.partition(MESSAGE)[0]):
+        return "", "has a user's message in the model's turn, expected it in the user's"
+    return rendered, ""

@@ -7,10 +7,6 @@ many tokens if it cuts.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 CHARACTERS_PER_WORD = 4  # of Chinese and Japanese, which have no spaces between words
 SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -27,40 +23,9 @@ ADVICE = (
 )
 
 
-class _Usage(msgspec.Struct):
-    """How many tokens were read, and how many of them were in a cache."""
-
-    prompt_tokens: int = 0
-    prompt_tokens_details: Any = None
-    cache_read_input_tokens: Any = None
-
-
-class _Used(msgspec.Struct):
-    usage: _Usage
-
-
-def count_words(prompts: Sequence[str | Sequence[int]]) -> int:
-    """The words of texts. Prompts of token ids count as none, because they can't be cut unseen."""
-    words = 0
-    for prompt in prompts:
-        if isinstance(prompt, str):
-            words += len(prompt.split()) + len(SPACELESS.findall(prompt)) // CHARACTERS_PER_WORD
-    return words
-
-
-def tokens_read(body: bytes) -> int:
-    """The tokens of the prompts by the server's count, cached ones included; 0 if it has none.
-
-    Some servers count cached tokens twice then, which errs on the safe side.
-    """
-    try:
-        usage = msgspec.json.decode(body, type=_Used).usage
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0
-    details = usage.prompt_tokens_details
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    counts = (usage.prompt_tokens, cached, usage.cache_read_input_tokens)
-    return sum(count for count in counts if isinstance(count, int))
+def count_words(prompt: str) -> int:
+    """The words of a text."""
+    return len(prompt.split()) + len(SPACELESS.findall(prompt)) // CHARACTERS_PER_WORD
 
 
 class Counts:
@@ -75,21 +40,20 @@ class Counts:
 
         Most tokenizers make a token or more of each word, but a few put several words into one.
         """
-        if min(tokens, words) < SMALLEST_CONTEXT:
-            return 0 < tokens < SMALLEST_CONTEXT <= words
+        if words < SMALLEST_CONTEXT or not tokens:
+            return False
+        if tokens < words or is_round(tokens):
+            return True
         if tokens > self._most_tokens:
             self._most_tokens = tokens
             self._words = words
-            return tokens < words or is_round(tokens)
-
+            return False
+        if tokens < self._most_tokens:
+            return words > LONGER * self._words
         shorter = min(words, self._words)
         longer = max(words, self._words)
-        if tokens == self._most_tokens:
-            self._words = shorter
-            stays = longer > UNEQUAL * shorter
-        else:
-            stays = words > LONGER * self._words
-        return stays or tokens < words or is_round(tokens)
+        self._words = shorter
+        return longer > UNEQUAL * shorter
 
 
 def is_round(tokens: int) -> bool:

@@ -1,4 +1,4 @@
-"""Send prompts to a server in batches, and keep each answer, so that it is paid for once.
+"""Send prompts to a server, each in a request, and keep each answer, so that it is paid for once.
 
 The answers and what they cost are in the ledger (ledger.py).
 """
@@ -24,6 +24,7 @@ from pipelines import progress, redaction
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.lm import cut_prompts
 from pipelines.lm.hidden_errors import unwrap
+from pipelines.lm.language_model import no_answer
 from pipelines.lm.ledger import Ledger, Tokens
 from pipelines.lm.served_models import is_same_model
 from pipelines.lm.server_answers import (
@@ -54,18 +55,12 @@ EXTRA = {
 }
 HEADER_VALUE = re.compile("[!-~]+")  # of a key
 PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
-FEW_REFUSED = 20  # refused prompts after which a server that answers fewer is given up
-FEWEST_REFUSED = 3  # the same, where none was answered at all
 
 Result = TypeVar("Result")
 
 
 class TooMany(Unreachable):
     """The server answers 429 to all attempts: the limit of an account, and no fault of a prompt."""
-
-
-class _Index(msgspec.Struct):
-    index: int
 
 
 class _Choices(msgspec.Struct):
@@ -81,7 +76,7 @@ class CompletionsClient(http.Client):
     """The model `model` of the server in `settings`, which the params call `name`.
 
     Answers and costs are kept in the folder `cache`. With `chat`, each prompt is a user's message
-    to the chat interface, in a request of its own.
+    to the chat interface.
     """
 
     def __init__(
@@ -109,10 +104,8 @@ class CompletionsClient(http.Client):
         self.usage = self._ledger.usage
         # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
         self.harmless: str | Sequence[int] = ""
-        self.defaults: dict[str, Any] = {}  # fields of each request that say nothing else of them
         self._counts = cut_prompts.Counts()
         self._checks_left = MOST_CHECKS
-        self._has_answered = False  # whether a prompt had an answer that was no probe
 
     def ask(
         self,
@@ -122,7 +115,7 @@ class CompletionsClient(http.Client):
         lasts: Sequence[int] = (),
         probe: bool = False,
         times: int = 1,
-        refused: Callable[[str], Result] | None = None,
+        may_be_refused: bool = False,
         **fields,
     ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt i, in order.
@@ -133,32 +126,25 @@ class CompletionsClient(http.Client):
         asks so many `times` shows a part of its progress each time.
 
         A prompt that the server does not answer, where it answers others, has the result
-        `refused(reason)`, and is asked for again next time. Without `refused`, and where most
-        prompts are refused, LongtailError is raised with the server's words. It is Unable where the
-        server can't do this, or where a `probe` fails. Raises LongtailError as well before a
-        request that may pass `max_cost`.
+        `no_answer(reason)` if it `may_be_refused`, and is asked for again next time. Otherwise
+        LongtailError is raised with the server's words. It is Unable where the server can't do
+        this, or where a `probe` fails. Raises LongtailError as well before a request that may pass
+        `max_cost`.
         """
-        pending = _Pending(prompts, read, lasts, probe, refused, fields)
+        pending = _Pending(prompts, read, lasts, probe, may_be_refused, fields)
         for i, prompt in enumerate(prompts):
             key = self._cache_key(prompt, fields)
             if len(lasts):
                 key += f":{lasts[i]}"
             pending.rows_of_key.setdefault(key, []).append(i)
 
-        def ask_batch(keys: list[str]) -> None:
-            self._ask_batch(pending, keys)
+        def ask_one(key: str) -> None:
+            self._ask_one(pending, key)
 
         missing = self._accept_kept(pending)
-        size = 1 if self.chat else self._settings.batch_size
-        starts = range(0, len(missing), size)
-        batches = [missing[start : start + size] for start in starts]
         with self.sending():
-            for _ in self.map(ask_batch, batches, None):
-                progress.advance(size, len(prompts) * times)
-        n_refused = len(pending.reasons)
-        if n_refused >= FEWEST_REFUSED and not self._has_answered:
-            reason = next(iter(pending.reasons.values()))
-            raise LongtailError(f"none of {n_refused} prompts has an answer; {reason}")
+            for _ in self.map(ask_one, missing, None):
+                progress.advance(1, len(prompts) * times)
         return [pending.results[i] for i in range(len(prompts))]
 
     def _accept_kept(self, pending: _Pending) -> list[str]:
@@ -173,72 +159,54 @@ class CompletionsClient(http.Client):
                 missing.append(key)
         return missing
 
-    def _ask_batch(self, pending: _Pending, keys: list[str]) -> None:
-        """Send a request for the prompts of these keys, and keep the answers that are accepted."""
-        rows = [pending.rows_of_key[key][0] for key in keys]
-        prompts = [pending.prompts[row] for row in rows]
+    def _ask_one(self, pending: _Pending, key: str) -> None:
+        """Send the prompt with this key, and keep the answer if it is accepted."""
+        row = pending.rows_of_key[key][0]
+        prompt = pending.prompts[row]
         try:
-            raws = self._request(prompts, pending.probe, pending.fields, pending.may_be_refused)
+            raw = self._request(prompt, pending.probe, pending.fields, pending.may_be_refused)
         except TooMany:
             raise
         except (Refused, Unreachable) as error:
-            self._ask_each(pending, keys, error)
+            self._check_harmless(pending, error)
+            self._set_aside(pending, key, error)
             return
 
-        accepted = {}
-        try:
-            for key, row, raw in zip(keys, rows, raws, strict=True):
-                choice = _decoded(raw, Choice, self.url)
-                if choice.refusal:
-                    reason = f"{self.url}: {self._name} gives no answer: {choice.refusal}"
-                    self._set_aside(pending, key, Refused(reason))
-                    continue
-                self._accept(pending, key, choice)
-                accepted[key] = pending.kept_form(row, raw)
-        finally:  # the answers before a bad one are paid for
-            self._ledger.put(accepted)
+        choice = _decoded(raw, Choice, self.url)
+        if choice.refusal:
+            reason = f"{self.url}: {self._name} gives no answer: {choice.refusal}"
+            self._set_aside(pending, key, Refused(reason))
+            return
+        self._accept(pending, key, choice)
+        self._ledger.put({key: pending.kept_form(row, raw)})
 
-    def _ask_each(self, pending: _Pending, keys: list[str], error: LongtailError) -> None:
-        """After a refusal of the prompts together, ask for each of them alone.
+    def _check_harmless(self, pending: _Pending, error: LongtailError) -> None:
+        """Raise the `error` where it is not the fault of a prompt.
 
-        Raises the `error` where the server does not answer a harmless prompt either: then it is not
-        the fault of these.
+        The server does not answer a harmless prompt either then.
         """
         if not pending.may_be_refused:
             raise error
         try:
-            self._request([self.harmless], True, pending.fields)
+            self._request(self.harmless, True, pending.fields)
         except LongtailError:
             raise error from None
 
-        if len(keys) == 1:
-            self._set_aside(pending, keys[0], error)
-            return
-        for key in keys:
-            self._ask_batch(pending, [key])
-
     def _set_aside(self, pending: _Pending, key: str, error: LongtailError) -> None:
         """Leave a prompt without an answer, or raise the error where that may not be."""
-        if pending.refused is None:
+        if not pending.may_be_refused:
             raise error
         reason = str(error)
         rows = pending.rows_of_key[key]
         for row in rows:
-            pending.results[row] = pending.refused(reason)
-        pending.reasons[key] = reason
+            pending.results[row] = no_answer(reason)
         self._ledger.count("lm_unanswered")
         prompt = pending.prompts[rows[0]]
         end = repr(prompt[-PROMPT_SHOWN:]) if isinstance(prompt, str) else f"{len(prompt)} tokens"
         print(f"{self._name}: no answer to a prompt that ends with {end}: {reason}")
-        n_refused = len(pending.reasons)
-        if n_refused > FEW_REFUSED and n_refused > len(pending.results) / 2:
-            raise LongtailError(
-                f"{n_refused} of the last {len(pending.results)} prompts have no answer; {reason}"
-            )
 
     def _accept(self, pending: _Pending, key: str, choice: Choice) -> None:
         """Read an answer for all rows that have its prompt."""
-        self._has_answered |= not pending.probe
         try:
             for row in pending.rows_of_key[key]:
                 pending.results[row] = pending.read(row, choice)
@@ -256,10 +224,10 @@ class CompletionsClient(http.Client):
         text = json.dumps(request, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def _body(self, prompt: str | list, fields: dict) -> dict:
-        """A request's JSON for a prompt, or for a list of prompts."""
+    def _body(self, prompt: str | Sequence[int], fields: dict) -> dict:
+        """A request's JSON for a prompt."""
         extra = self._settings.extra
-        body = {"model": self.model, "temperature": 0, **extra, **self.defaults, **fields}
+        body = {"model": self.model, "temperature": 0, **extra, **fields}
         left_out = [name for name, value in extra.items() if value is None]
         if "max_completion_tokens" in extra:
             left_out.append("max_tokens")
@@ -272,96 +240,92 @@ class CompletionsClient(http.Client):
         return body | {"messages": [{"role": "user", "content": prompt}]}
 
     def _request(
-        self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False
-    ) -> list[bytes]:
-        """Send one request; returns each prompt's choice, as JSON.
+        self,
+        prompt: str | Sequence[int],
+        probe: bool,
+        fields: dict,
+        may_be_refused: bool = False,
+    ) -> bytes:
+        """Send one request; returns the prompt's choice, as JSON.
 
-        A status of 500 that comes again and again is a refusal where the prompts `may_be_refused`.
+        A status of 500 that comes again and again is a refusal where the prompt `may_be_refused`.
         Raises Refused or another LongtailError for a refusal.
         """
-        answer = self._answered(prompts, probe, fields, may_be_refused)
+        answer = self._answered(prompt, probe, fields, may_be_refused)
         decoded = _decoded(answer.content, _Choices, self.url)
-        choices = [bytes(raw) for raw in decoded.choices or ()]
-        used = _used(answer, Tokens(0, 0))
-        max_tokens = self._settings.max_tokens
-        if used.prompt > max_tokens * len(prompts):
-            # Some servers read more than the model was trained on.
-            raise LongtailError(
-                f"{self.url}: {used.prompt} tokens in {len(prompts)} prompts, where "
-                f"lm.{self._name}.http.max_tokens is {max_tokens}; with its tokenizer set, "
-                "prompts are cut"
-            )
-        self._check_whole(prompts, answer, fields)
+        usage = _usage(answer)
+        if usage:
+            self._check_whole(prompt, usage, fields)
+        choices = decoded.choices or []
         if may_be_refused and not choices:  # as Gemini answers a prompt that it blocks
             body = http.beginning(answer.content)
             raise Refused(f"{self.url}: an answer without choices: {body}")
-        if len(choices) != len(prompts):
-            raise Unable(
-                f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each"
-            )
+        if len(choices) != 1:
+            raise Unable(f"{self.url}: {len(choices)} choices for a prompt, expected one")
 
-        # What is kept with an answer of what the server says of all choices together.
-        about: dict[str, Any] = {}
+        about: dict[str, Any] = {}  # what the server says beside the choice, and is kept with it
         if decoded.model and not is_same_model(self.model, str(decoded.model)):
             about["other_model"] = str(decoded.model)
-        if self.chat and used.prompt:
-            about["usage"] = Usage(prompt_tokens=used.prompt, completion_tokens=used.completion)
-        if about:
-            choices = [msgspec.json.encode(msgspec.json.decode(raw) | about) for raw in choices]
-        if "usage" in about:
-            return choices
-        by_index = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
-        if set(by_index) != set(range(len(prompts))):
-            raise Unable(
-                f"{self.url}: choices with the indices {sorted(by_index)}, "
-                f"expected 0 to {len(prompts) - 1}"
-            )
-        return [by_index[i] for i in range(len(prompts))]
+        if self.chat and usage and usage.prompt_tokens:
+            about["usage"] = usage
+        choice = bytes(choices[0])
+        return msgspec.json.encode(msgspec.json.decode(choice) | about) if about else choice
 
-    def _check_whole(self, prompts: list, answer: requests.Response, fields: dict) -> None:
-        """Raise LongtailError where the server's count of tokens shows that it cuts the prompts.
+    def _check_whole(self, prompt: str | Sequence[int], usage: Usage, fields: dict) -> None:
+        """Raise LongtailError where the server's count of tokens shows that it cuts the prompt.
 
-        Where it may, it is asked again: for the prompts, for half of each, and for twice each. A
-        count of these prompts alone proves nothing: the server may leave out what is in its cache,
-        and a tokenizer may put several words into one token.
+        It does so as well where it is longer than the params say. Where the server may cut it, it
+        is asked again: for the prompt, for half of it, and for twice the prompt. A count of this
+        prompt alone proves nothing: the server may leave out what is in its cache, and a tokenizer
+        may put several words into one token.
         """
-        words = cut_prompts.count_words(prompts) // len(prompts)
-        tokens = cut_prompts.tokens_read(answer.content) // len(prompts)
-        if not words or not self._checks_left or not self._counts.may_be_cut(tokens, words):
+        max_tokens = self._settings.max_tokens
+        if usage.prompt_tokens > max_tokens:
+            # Some servers read more than the model was trained on.
+            raise LongtailError(
+                f"{self.url}: {usage.prompt_tokens} tokens in a prompt, where "
+                f"lm.{self._name}.http.max_tokens is {max_tokens}; with its tokenizer set, "
+                "prompts are cut"
+            )
+        if not isinstance(prompt, str) or not self._checks_left:
+            return  # the client itself has cut token ids
+        words = cut_prompts.count_words(prompt)
+        tokens = usage.tokens_read
+        if not self._counts.may_be_cut(tokens, words):
             return
         self._checks_left -= 1
-        tokens_of_new = self._tokens_of_new(prompts, fields)
+        tokens_of_new = self._tokens_of_new(prompt, fields)
         if tokens_of_new > tokens + cut_prompts.NEW_TOKENS:
             return  # it had left out what is in its cache
-        halves = [prompt[: len(prompt) // 2] for prompt in prompts]
-        of_half = self._tokens_of_new(halves, fields)
-        twice = [f"{prompt} {prompt}" for prompt in prompts]
+        of_half = self._tokens_of_new(prompt[: len(prompt) // 2], fields)
         try:
-            of_twice = self._tokens_of_new(twice, fields, probe=True)
+            of_twice = self._tokens_of_new(f"{prompt} {prompt}", fields, probe=True)
         except LongtailError:
             of_twice = 2 * tokens_of_new  # a server that refuses what is too long cuts nothing
         if not cut_prompts.is_cut(tokens_of_new, of_half, of_twice):
             return
         message = (
-            f"{self.url}: {tokens_of_new} tokens in prompts of {words} words, {of_half} in half of "
-            f"them, {of_twice} in twice of them"
+            f"{self.url}: {tokens_of_new} tokens in a prompt of {words} words, {of_half} in half "
+            f"of it, {of_twice} in twice of it"
         )
         if tokens >= cut_prompts.SMALLEST_CONTEXT:
-            raise LongtailError(f"{message}: the server cuts them; {cut_prompts.ADVICE}")
-        print(f"{message}: the server cuts them, or counts wrong")
+            raise LongtailError(f"{message}: the server cuts it; {cut_prompts.ADVICE}")
+        print(f"{message}: the server cuts it, or counts wrong")
         self._checks_left = 0
 
-    def _tokens_of_new(self, prompts: list[str], fields: dict, *, probe: bool = False) -> int:
-        """The tokens that the server counts in texts whose beginning is in no cache."""
-        new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
-        answer = self._answered(new_prompts, probe, fields)
-        return cut_prompts.tokens_read(answer.content) // len(prompts)
+    def _tokens_of_new(self, prompt: str, fields: dict, *, probe: bool = False) -> int:
+        """The tokens that the server counts in a text whose beginning is in no cache."""
+        usage = _usage(self._answered(f"{uuid.uuid4()} {prompt}", probe, fields))
+        return usage.tokens_read if usage else 0
 
     def _answered(
-        self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False
+        self,
+        prompt: str | Sequence[int],
+        probe: bool,
+        fields: dict,
+        may_be_refused: bool = False,
     ) -> requests.Response:
         """The server's answer to one request. Raises Refused or LongtailError for a refusal."""
-        prompt = prompts if len(prompts) > 1 else prompts[0]  # some servers refuse a list of one
         statuses: list[int] = []
         try:
             answer = self.send(
@@ -444,21 +408,15 @@ class CompletionsClient(http.Client):
 
     def _most_tokens(self, body: dict) -> Tokens:
         """The most tokens that a request may cost."""
-        prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
-        if isinstance(prompts, str) or isinstance(prompts[0], int):
-            prompts = [prompts]  # a single prompt is sent without a list
-
-        prompt_tokens = 0
-        for prompt in prompts:
-            if isinstance(prompt, str):
-                # A text has at most one token per byte, and one that may begin it.
-                prompt_tokens += len(prompt.encode()) + 1
-            else:
-                prompt_tokens += len(prompt)
+        prompt = body["messages"][0]["content"] if self.chat else body["prompt"]
+        prompt_tokens = len(prompt)
+        if isinstance(prompt, str):
+            # A text has at most one token per byte, and one that may begin it.
+            prompt_tokens = len(prompt.encode()) + 1
         if self.chat:
             prompt_tokens += TEMPLATE_TOKENS
         new_tokens = body.get("max_completion_tokens") or body.get("max_tokens")
-        return Tokens(prompt_tokens, (new_tokens or self._settings.max_tokens) * len(prompts))
+        return Tokens(prompt_tokens, new_tokens or self._settings.max_tokens)
 
     def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         if self._is_azure:
@@ -476,16 +434,10 @@ class _Pending:
     read: Callable[[int, Choice], Any]
     lasts: Sequence[int]
     probe: bool
-    refused: Callable[[str], Any] | None
+    may_be_refused: bool
     fields: dict[str, Any]
     rows_of_key: dict[str, list[int]] = field(default_factory=dict)  # the prompts' numbers
     results: dict[int, Any] = field(default_factory=dict)  # by the prompt's number
-    reasons: dict[str, str] = field(default_factory=dict)  # of refusals, by key
-
-    @property
-    def may_be_refused(self) -> bool:
-        """Whether a prompt may stay without an answer."""
-        return self.refused is not None
 
     def kept_form(self, row: int, raw: bytes) -> bytes:
         """What is kept of an answer: all of it, or of a scored prompt the last tokens' scores."""
@@ -526,11 +478,16 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
     """The tokens that an answer cost: 0 for a refusal, `most` where it does not say or was cut."""
     if answer.status_code != 200:
         return Tokens(0, 0)
+    usage = _usage(answer)
+    return Tokens(usage.prompt_tokens, usage.completion_tokens) if usage else most
+
+
+def _usage(answer: requests.Response) -> Usage | None:
+    """The tokens that a request cost; None where the answer does not say it, or is cut."""
     try:
-        usage = msgspec.json.decode(answer.content, type=_Used).usage
+        return msgspec.json.decode(answer.content, type=_Used).usage
     except http.BROKEN:
-        return most
-    return Tokens(usage.prompt_tokens, usage.completion_tokens)
+        return None
 
 
 def _decoded(raw: bytes, struct: type, url: str) -> Any:

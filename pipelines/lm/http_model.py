@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,33 +19,22 @@ from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import (
-    ECHOED,
     Generation,
     Prompt,
     Scores,
     check_room,
-    no_answer,
 )
 from pipelines.lm.ragged import joined
-from pipelines.lm.server_answers import FLOOR, TOLERANCE, Choice, Unable, fault
+from pipelines.lm.server_answers import TOLERANCE, Choice, Unable, are_known
 from pipelines.lm.server_mixture import Mixture, Shown, generate_under
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
 
 PROBE = "one two three"
-SHORTER_PROBE = "one two"
 ECHOED_PROBE = re.compile(rf"(<[^<>]+>\s*)*{PROBE}")  # perhaps after marks of a text's beginning
-TEXT_SHOWN = 80  # characters of an answer in a message
 CHAT_PROBE_TOKENS = 256  # tokens of a chat's answer to PROBE; reasoning shows in them
 PROBE_TOKENS = 8  # tokens of the answer to PROBE as a text
 RAW_LOG_PROBS = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
-ABILITIES = {
-    "score": "score texts",
-    "choose": "choose between options",
-    "generate": "generate answers",
-    "vote": "vote",
-    "mix": "generate under the mixture",
-}
 BY_IDS = {"return_tokens_as_token_ids": True}
 TOKEN_ID = re.compile(r"token_id\D(\d+)")  # how vLLM writes a token if it is asked for ids
 # The fields that score a prompt. Some servers refuse 0 as max_tokens, or take it as no limit.
@@ -84,17 +73,14 @@ class HttpModel:
         )
         self.usage = self._client.usage
         self._lock = threading.Lock()
-        self._counted_until = 0.0  # the time until which seconds count for some task
 
         # The fields of a request that ask for an answer's log-probabilities.
         self._log_prob_fields = {"logprobs": 1}
-        self._echoing = False  # whether answers begin with their prompt
-        self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
-        self._client.harmless = self._as_probe(PROBE)
+        self._no_scores = ""  # why the server shows no log-probabilities of prompts
+        self._chooses = False  # whether it shows the likeliest tokens
+        sent, _ = self._as_sent([Prompt(PROBE)], 1)
+        self._client.harmless = sent[0]
         self._find_out()
-        self.scores = "score" not in self._lacks
-        self.mixes = "mix" not in self._lacks
-        self.votes = "vote" not in self._lacks
 
     @contextmanager
     def side_by_side(self, tasks: int) -> Iterator[Executor]:
@@ -111,20 +97,13 @@ class HttpModel:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def took(self, started: float, ended: float) -> float:
-        """The seconds of a task between two times, without those that count for an earlier task."""
-        with self._lock:
-            first = max(started, self._counted_until)
-            self._counted_until = max(ended, self._counted_until)
-        return max(0.0, ended - first)
-
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """See LanguageModel.
 
         Raises LongtailError where the server shows no log-probabilities of prompts, or there is no
         tokenizer.
         """
-        self.require("score")
+        self.require_scores()
         tokens, byte_counts = self._tokenizer.continuations(continuations)
         prompt_tokens = self._tokenizer.prompts(prompts, tokens.lengths)
         pairs = joined([prompt_tokens, tokens])
@@ -146,51 +125,36 @@ class HttpModel:
         """See LanguageModel."""
         return self._tokenizer.fits(prompts, continuations)
 
-    def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """See LanguageModel. All but the `http.logprobs` likeliest tokens are -inf.
-
-        Where several tokens have a text that the server shows, each gets its log-probability. In a
-        chat, the vocabulary are the texts that `token_id` was asked for, with and without a space
-        before.
-        """
-        self.require("choose")
+    def choose(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> np.ndarray:
+        """See LanguageModel. All but the `http.logprobs` likeliest tokens are -inf."""
+        log_probs = np.full((len(prompts), len(texts)), np.nan)
+        if not self._chooses:
+            return log_probs
+        columns = self._columns_of_shown(texts)
+        log_probs[:, [*columns.values()]] = -np.inf
         sent, _ = self._as_sent(prompts, 1)
 
         def read(_: int, choice: Choice) -> dict[str, float]:
             return choice.likeliest()
 
         shown = self._client.ask(sent, read, max_tokens=1, logprobs=self._settings.logprobs)
-        with self._lock:  # other threads ask for the ids of further texts
-            ids_of_texts = dict(self._ids_of_texts)
-        size = len(self._tokenizer.tokenizer if self._tokenizer else ids_of_texts)
-        result = np.full((len(prompts), size), -np.inf, np.float32)
-        for row, likeliest in zip(result, shown, strict=True):
+        for row, likeliest in zip(log_probs, shown, strict=True):
             for text, log_prob in likeliest.items():
-                if not self._tokenizer:
+                if self._client.chat:
                     text = text.strip()  # a chat may put a space before its first word
-                ids = ids_of_texts.get(text, [])
-                row[ids] = np.logaddexp(row[ids], log_prob)
-        return result
+                column = columns.get(text)
+                if column is not None:
+                    row[column] = np.logaddexp(row[column], log_prob)
+        return log_probs
 
-    @cached_property
-    def _ids_of_texts(self) -> dict[str, list[int]]:
-        """The ids of the tokens with each text; parts of characters have none."""
+    def _columns_of_shown(self, texts: Sequence[str]) -> dict[str, int]:
+        """The number of each text that is one token, by how the server shows the token."""
         if not self._tokenizer:
-            return {}
-        texts = self._tokenizer.texts_of_ids(len(self._tokenizer.tokenizer))
-        ids: dict[str, list[int]] = {}
-        for id_, text in enumerate(texts):
-            if text and "\ufffd" not in text:
-                ids.setdefault(text, []).append(id_)
-        return ids
-
-    def token_id(self, text: str) -> int:
-        """See LanguageModel. Raises LongtailError where the server shows no next tokens."""
-        self.require("choose")
-        if not self._tokenizer:
-            with self._lock:
-                return self._ids_of_texts.setdefault(text, [len(self._ids_of_texts)])[0]
-        return self._tokenizer.token_id(text)
+            return {text: column for column, text in enumerate(texts)}
+        columns = {}
+        for text, token in self._tokenizer.token_ids(texts).items():
+            columns[self._tokenizer.decode([token], special=True)] = texts.index(text)
+        return columns
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         """See LanguageModel. Without a tokenizer the server refuses what is too long."""
@@ -215,7 +179,7 @@ class HttpModel:
                 reasoned.add(i)
             return self._generation(choice, prompts[i], int(lengths[i]), stop)
 
-        ask = partial(self._client.ask, refused=no_answer)
+        ask = partial(self._client.ask, may_be_refused=True)
         fields = {"max_tokens": max_tokens} | self._log_prob_fields
         if self._client.chat:
             generations = ask(sent, read, **fields)
@@ -247,13 +211,8 @@ class HttpModel:
         self, choice: Choice, prompt: Prompt, prompt_tokens: int, stop: str
     ) -> Generation:
         """The answer to a prompt of so many tokens, 0 if the server alone knows them."""
-        answer = choice.answer(stop, "vote" not in self._lacks, prompt.document + prompt.context)
+        answer = choice.answer(stop, self.votes, prompt.document + prompt.context)
         remarks = list(answer.remarks)
-        if self._echoing and ECHOED not in remarks:
-            raise Unable(
-                "begins its answers with their prompt, which can't be told from the answer in "
-                f"{choice.text[:TEXT_SHOWN]!r}; switch echo off there"
-            )
         if choice.other_model:
             remarks.append(f"are of {self._served(choice)}")
         new_tokens = len(choice.logprobs.tokens)
@@ -295,11 +254,7 @@ class HttpModel:
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """See LanguageModel. Raises LongtailError where the server can't mix.
-
-        Sends each prompt once for each token of the answer.
-        """
-        self.require("mix")
+        """See LanguageModel. Sends each prompt once for each token of the answer."""
         sent, _ = self._as_sent(prompts, max_tokens)
         k = log_weights.shape[1]
         count = self._settings.logprobs
@@ -309,8 +264,8 @@ class HttpModel:
             likeliest = choice.likeliest()
             return {self._token(text): log_prob for text, log_prob in likeliest.items()}
 
-        def ask(prompts: list[list[int]]) -> list[Shown | str]:
-            return self._client.ask(prompts, read, times=max_tokens, refused=str, **fields)
+        def ask(prompts: list[list[int]]) -> list[Shown | Generation]:
+            return self._client.ask(prompts, read, times=max_tokens, may_be_refused=True, **fields)
 
         mixtures = []
         for question, weights in enumerate(log_weights):
@@ -332,6 +287,16 @@ class HttpModel:
         return ids[0] if len(ids) == 1 else text
 
     @cached_property
+    def _ids_of_texts(self) -> dict[str, list[int]]:
+        """The ids of the tokens with each text; parts of characters have none."""
+        texts = self._tokenizer.texts_of_ids(len(self._tokenizer.tokenizer))
+        ids: dict[str, list[int]] = {}
+        for id_, text in enumerate(texts):
+            if text and "\ufffd" not in text:
+                ids.setdefault(text, []).append(id_)
+        return ids
+
+    @cached_property
     def _by_ids(self) -> dict[str, bool]:
         """The field of a request that has vLLM show tokens by their ids.
 
@@ -342,23 +307,17 @@ class HttpModel:
             pass
 
         try:
-            self._probe([self._as_probe(PROBE)], read, max_tokens=1, logprobs=1, **BY_IDS)
+            self._probe(read, max_tokens=1, logprobs=1, **BY_IDS)
         except Unable:
             return {}
         return BY_IDS
 
     # ------------------------------------------------------------------ what the server can do
 
-    def require(self, ability: str) -> None:
-        """Raise LongtailError where the server lacks one of ABILITIES."""
-        if ability not in self._lacks:
-            return
-        reason = self._lacks[ability]
-        remaining = [what for name, what in ABILITIES.items() if name not in self._lacks]
-        others = " and ".join(remaining)
-        raise LongtailError(
-            f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {others}"
-        )
+    def require_scores(self) -> None:
+        """Raise LongtailError where the server shows no log-probabilities of prompts."""
+        if not self.scores:
+            raise LongtailError(f"{self._no_scores}, so {self.name} can't score texts")
 
     def _find_out(self) -> None:
         """Find out by small requests what the server can do.
@@ -366,96 +325,62 @@ class HttpModel:
         Wrong numbers look like any others, so they are compared. Scoring needs `echo` with
         `logprobs`. Many servers accept that and leave log-probabilities out, or give wrong ones.
         """
-        url = self._client.url
-        first = self._without_echo(self._first_answer())
+        first = self._first_answer()
         if first.other_model:
-            print(f"{self.name}: answers are of {self._served(first)} ({url})")
-        if first.spoken()[0]:
+            print(f"{self.name}: answers are of {self._served(first)} ({self._client.url})")
+        reasons, _ = first.spoken()
+        if reasons:
             print(f"{self.name}: {reasoning.CUT_OFF}")
-        no_vote = self._why_no_vote(first)
-        if no_vote:
-            self._lacks["vote"] = f"{url}: {no_vote}"
+        self.votes = self._can_vote(first)
+        try:
+            self._try_scoring(first)
+        except Unable as error:
+            self._no_scores = str(error)
+        self.scores = not self._no_scores
+        if not reasons:  # its first token would be one of reasoning
+            self._chooses = self._can_choose()
+        # A mixture needs both, and prompts that it can go on by token ids.
+        self.mixes = self._chooses and self.votes and self._tokenizer is not None
 
-        for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
-            try:
-                probe(first)
-            except Unable as error:
-                self._lacks[ability] = str(error)
-
-        if self._client.chat:
-            self._lacks["mix"] = f"{url}: a chat interface continues no text"
-            return
-        for needed in ("choose", "vote"):
-            if needed in self._lacks:
-                self._lacks["mix"] = self._lacks[needed]
-                return
-
-    def _why_no_vote(self, first: Choice) -> str:
-        """Why log-probabilities of answers such as the `first` tell nothing, "" if they do."""
+    def _can_vote(self, first: Choice) -> bool:
+        """Whether answers such as the `first` have log-probabilities of their own."""
         reasons, text = first.spoken()
         if reasons:
-            return "shows no log-probabilities apart from those of its reasoning"
-        if self._echoing:
-            return "begins its answers with their prompt"
-        # Of an answer without a text, a server may show no log-probabilities although it can.
+            return False
         if text or not self._log_prob_fields or first.logprobs.tokens:
-            wrong = fault(first.logprobs.token_logprobs)
-            if wrong:
-                return f"shows {wrong} of its answers; {RAW_LOG_PROBS}"
-        return ""
+            return are_known(first.logprobs.token_logprobs)
+        return True  # of an answer without a text, a server may show none although it can
 
     def _first_answer(self) -> Choice:
         """The answer to PROBE.
 
-        Raises LongtailError where the server can't take prompts in this form.
+        Raises LongtailError where the server can't take prompts in this form, or begins a text's
+        continuation with the text.
         """
-        prompts = [self._as_probe(PROBE)]
-        max_tokens = min(CHAT_PROBE_TOKENS, self.max_tokens // 2)
-        if not self._client.chat:
-            if self._settings.batch_size > 1:
-                prompts.append(self._as_probe(SHORTER_PROBE))
-            max_tokens = min(PROBE_TOKENS, self.max_tokens // 2)
+        url = self._client.url
+        key = f"lm.{self.name}.http"
+        most_tokens = CHAT_PROBE_TOKENS if self._client.chat else PROBE_TOKENS
+        max_tokens = min(most_tokens, self.max_tokens // 2)
 
         def read(_: int, choice: Choice) -> Choice:
-            choice.spoken()  # an answer without a text is not kept, so that it is asked for again
+            # An answer that is refused here is not kept, so that it is asked for again.
+            choice.spoken()
+            if not self._client.chat and ECHOED_PROBE.match(choice.text):
+                raise LongtailError(
+                    f"{url}: begins answers with their prompt; switch that off there, or write "
+                    f"echo: false into {key}.extra"
+                )
             return choice
 
         try:
-            return self._probe(prompts, read, max_tokens=max_tokens, **self._log_prob_fields)
+            return self._probe(read, max_tokens=max_tokens, **self._log_prob_fields)
         except Unable as error:
             if not self._client.chat:
-                key = f"lm.{self.name}.http"
                 raise LongtailError(
-                    f"{error}; if it takes one prompt in a request, set {key}.batch_size to 1, "
-                    f"and if it takes texts alone, no token ids, {key}.tokenizer to null as well"
+                    f"{error}; if it takes texts alone, no token ids, set {key}.tokenizer to null"
                 ) from None
         self._log_prob_fields = {}  # the server refuses to show log-probabilities
-        return self._probe(prompts, read, max_tokens=max_tokens)
-
-    def _without_echo(self, first: Choice) -> Choice:
-        """The answer to PROBE without PROBE at its beginning, as a server's default for `echo` is.
-
-        Where `echo: false` does not help either, it is taken off each answer.
-        """
-        if not self._echoes(first):
-            return first
-        self._client.defaults = {"echo": False}
-        answer = first
-        with suppress(LongtailError):
-            answer = self._first_answer()
-        self._echoing = self._echoes(answer)
-        does = "which is taken off" if self._echoing else "without which it is asked (echo: false)"
-        if self._echoing:
-            self._client.defaults = {}
-        print(f"{self.name}: the server begins answers with their prompt, {does}")
-        return answer
-
-    def _echoes(self, first: Choice) -> bool:
-        """Whether the answer to PROBE begins with it.
-
-        A model that says it again puts a space or a line break before it.
-        """
-        return not self._client.chat and ECHOED_PROBE.match(first.text) is not None
+        return self._probe(read, max_tokens=max_tokens)
 
     def _try_scoring(self, first: Choice) -> None:
         """Score PROBE with the token that was generated after it, in the answer `first`.
@@ -468,12 +393,12 @@ class HttpModel:
             )
         if not self._tokenizer:
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
-        prompt = self._as_probe(PROBE)
+        prompt = list(self._client.harmless)
         after = first.logprobs.tokens[0] if first.logprobs.tokens else ""
         following = self._tokenizer.tokens([after])[0].values.tolist()
         # Servers write parts of a character in different ways.
-        is_piece = not after or "\ufffd" in after or after.startswith("bytes:")
-        comparable = len(following) == 1 and first.logprobs.token_logprobs and not is_piece
+        is_whole = len(following) == 1 and "\ufffd" not in after
+        comparable = is_whole and first.logprobs.token_logprobs
         if comparable:
             prompt += following
 
@@ -501,37 +426,25 @@ class HttpModel:
                         f"a prompt's token (echo with logprobs), {expected:.2f} as an answer's"
                     )
 
-        self._probe([prompt], read, **ECHO)
+        self._client.ask([prompt], read, probe=True, **ECHO)
 
-    def _try_choosing(self, first: Choice) -> None:
-        """Have the server show the likeliest tokens after PROBE. Raises Unable where it can't."""
+    def _can_choose(self) -> bool:
+        """Whether the server shows the likeliest tokens after PROBE."""
+        if not (self._tokenizer or self._client.chat):
+            return False
         wanted = self._settings.logprobs
-        if first.spoken()[0]:
-            raise Unable(f"{self._client.url}: the first token is one of reasoning")
-        if self._echoing:
-            raise Unable(f"{self._client.url}: the first token is one of the prompt")
 
         def read(_: int, choice: Choice) -> None:
             likeliest = choice.likeliest()
-            if len(likeliest) < wanted:
-                raise Unable(
-                    f"shows {len(likeliest)} of the likeliest next tokens, {wanted} are asked for"
-                )
-            if all(value == 0 or value <= FLOOR for value in likeliest.values()):
-                raise Unable(
-                    "shows likeliest next tokens whose log-probabilities are all 0 or "
-                    f"{FLOOR:g}; {RAW_LOG_PROBS}"
-                )
+            if len(likeliest) < wanted or not any(likeliest.values()):
+                raise Unable("shows too few of the likeliest tokens")  # which is not kept
 
-        if not (self._tokenizer or self._client.chat):
-            raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
-        self._probe([self._as_probe(PROBE)], read, max_tokens=1, logprobs=wanted)
+        try:
+            self._probe(read, max_tokens=1, logprobs=wanted)
+        except Unable:
+            return False
+        return True
 
-    def _probe(self, prompts: list, read: Callable[[int, Choice], Any], **fields) -> Any:
-        """`read` of the answer to the first of the prompts."""
-        return self._client.ask(prompts, read, probe=True, **fields)[0]
-
-    def _as_probe(self, text: str) -> str | list[int]:
-        """The text as prompts are sent: token ids with a tokenizer, the text itself without."""
-        sent, _ = self._as_sent([Prompt(text)], 1)
-        return sent[0]
+    def _probe(self, read: Callable[[int, Choice], Any], **fields) -> Any:
+        """`read` of the answer to PROBE."""
+        return self._client.ask([self._client.harmless], read, probe=True, **fields)[0]

@@ -144,14 +144,12 @@ class LanguageModel(Protocol):
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
         """Whether `score` reads all of each prompt, (prompts,) bool."""
 
-    def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32.
+    def choose(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> np.ndarray:
+        """Log-probabilities of each text as the token after each prompt, (prompts, texts).
 
-        They are -inf where a server does not show them.
+        They are nan of texts that are several tokens, or where the model can't choose, and -inf
+        where a server does not show them.
         """
-
-    def token_id(self, text: str) -> int:
-        """The id of a text that is one token. Raises LongtailError for any other text."""
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         """Each prompt as the model reads it before it generates `max_tokens`.
@@ -185,6 +183,6 @@ class LanguageModel(Protocol):
         that it gave to the text so far, divided by the sum over the k prompts.
 
         On a server the mean log-probability is the least that it can be, and a text is not
-        `decided` where the shown tokens leave open which one comes next. Raises LongtailError if
-        the model can't mix.
+        `decided` where the shown tokens leave open which one comes next. Only a model that mixes
+        has this.
         """

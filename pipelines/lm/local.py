@@ -79,6 +79,7 @@ class LocalModel(LocalAbilities):
         self._vocabulary = self.model.config.get_text_config().vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.fits = self._texts.fits
+        self.seen = self._texts.seen
         self._answers = LocalAnswers(self._texts)
         self._ends = self._end_tokens()
         # Decoding steps that are computed before the tokens of a step are looked at.
@@ -141,25 +142,26 @@ class LocalModel(LocalAbilities):
             bytes=continuation_tokens.split(byte_counts_int32),
         )
 
-    def token_id(self, text: str) -> int:
-        """See LanguageModel. Raises LongtailError where the first token is one of reasoning."""
-        if self._reasons:
-            raise LongtailError(f"{self.name}: the first token is one of reasoning")
-        return self._texts.token_id(text)
+    def choose(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> np.ndarray:
+        """See LanguageModel."""
+        log_probs = np.full((len(prompts), len(texts)), np.nan)
+        if self._reasons:  # the first token is one of reasoning
+            return log_probs
+        ids = self._texts.token_ids(texts)
+        if ids:
+            columns = [texts.index(text) for text in ids]
+            log_probs[:, columns] = self.next_token(prompts)[:, [*ids.values()]]
+        return log_probs
 
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """See LanguageModel."""
+        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32."""
         tokens = self._texts.prompts(prompts, 1)
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         for rows, logits in self._passes.after(tokens):
             result[rows] = torch.log_softmax(logits, dim=-1).cpu().numpy()
             progress.advance(len(rows), len(prompts))
         return result
-
-    def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """See LanguageModel."""
-        return self._texts.seen(prompts, max_tokens)
 
     def generate(
         self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"

@@ -6,6 +6,7 @@ A server's answers are read by `server_answers`. Both know reasoning by `pipelin
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -50,12 +51,10 @@ class LocalAnswers:
         Within reasoning, and after a line that is no answer, it ends nothing.
         """
         start = self._start(tokens)
-        if start:
-            text = self._after(start, tokens[start.token :])
-        elif self._frame and self._frame.may_reason:
+        if not start and self._frame and self._frame.may_reason:
             return False
-        else:
-            text = self._texts.decode(tokens)
+        first = start.token if start else 0
+        text = self._text(start, tokens[first:])
         if self._frame and reasoning.is_lead(text.strip()):
             return False
         return stop in text.lstrip()
@@ -66,15 +65,11 @@ class LocalAnswers:
         `log_probs` (tokens,) are the tokens'.
         """
         start = self._start(tokens)
+        first = start.token if start else 0
+        decode = partial(self._text, start)
+        text, mean_log_prob = answer_of(tokens[first:], log_probs[first:], stop, decode)
         if not start:
-            text, mean_log_prob = answer_of(tokens, log_probs, stop, self._texts.decode)
             return Answer(text, mean_log_prob)
-
-        def decode(answer_tokens: np.ndarray) -> str:
-            return self._after(start, answer_tokens)
-
-        tokens_after = tokens[start.token :]
-        text, mean_log_prob = answer_of(tokens_after, log_probs[start.token :], stop, decode)
         silent = not (text or start.led)
         return Answer(text, mean_log_prob, start.reasoned, silent, start.led)
 
@@ -99,7 +94,9 @@ class LocalAnswers:
         thoughts = text[span.begins : span.ends] if span else ""
         return _Start(token, begins - length(token), bool(thoughts.strip()), led=lead > 0)
 
-    def _after(self, start: _Start, tokens: np.ndarray) -> str:
-        """The text of an answer's tokens, without marks around it."""
-        text = self._texts.decode(tokens)[start.skipped :]
-        return reasoning.AROUND.sub("", text)
+    def _text(self, start: _Start | None, tokens: np.ndarray) -> str:
+        """The text of an answer's tokens, without what comes before it and marks around it."""
+        text = self._texts.decode(tokens)
+        if not start:
+            return text
+        return reasoning.AROUND.sub("", text[start.skipped :])

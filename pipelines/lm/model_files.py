@@ -70,20 +70,17 @@ def check_own_code(folder: Path, auto_class: str) -> None:
     language models were taken over into transformers, so a line is printed for them. The error
     names no folder.
     """
-    code: dict[str, str] = {}  # a class of transformers -> the folder's own
+    code: dict[str, Any] = {}  # a class of transformers -> the folder's own
     for name in ("config.json", "tokenizer_config.json"):
         classes = read_object(folder / name).get("auto_map") or {}
         if not isinstance(classes, dict):  # the older form, of tokenizers alone
             classes = {"AutoTokenizer": classes}
-        for replaced, own_class in classes.items():
-            if isinstance(own_class, list):
-                own_class = next(filter(None, own_class), None)
-            code[replaced] = f"{replaced}: {own_class}"
+        code |= classes
     if not code:
         return
 
     family = read_object(folder / "config.json").get("model_type")
-    names = ", ".join(code.values())
+    names = ", ".join(code)
     decides = auto_class in code or "AutoTokenizer" in code
     if decides and auto_class != "AutoModelForCausalLM" and family not in PORTED:
         raise LongtailError(
@@ -285,10 +282,7 @@ def count_parameters(folder: Path) -> int | None:
 
 def family(folder: Path) -> str | None:
     """The architecture that config.json in `folder` names, such as gpt2; None where it has none."""
-    file = folder / "config.json"
-    if not file.is_file():
-        return None
-    return json.loads(file.read_text(encoding="utf-8")).get("model_type")
+    return read_object(folder / "config.json").get("model_type")
 
 
 def max_tokens(folder: Path, tokenizer) -> int:

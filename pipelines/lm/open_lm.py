@@ -53,7 +53,7 @@ def open_lm(folder: Path, lm: LM, compute: Compute, *, scoring: bool = False) ->
 
         model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), SCRATCH / "completions")
         if scoring:
-            model.require("score")
+            model.require_scores()
         return model
     return open_local(folder, *_settings(lm, compute, scoring))
 

@@ -131,6 +131,20 @@ class Usage(msgspec.Struct):
 
     prompt_tokens: Count
     completion_tokens: Count = 0
+    # how many of the prompt's were in a cache
+    prompt_tokens_details: Any = None
+    cache_read_input_tokens: Any = None
+
+    @property
+    def tokens_read(self) -> int:
+        """The tokens of the prompts, cached ones included.
+
+        Some servers count cached tokens twice then, which errs on the safe side.
+        """
+        details = self.prompt_tokens_details
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        counts = (self.prompt_tokens, cached, self.cache_read_input_tokens)
+        return sum(count for count in counts if isinstance(count, int))
 
 
 class Answer(NamedTuple):
@@ -201,10 +215,10 @@ class Choice(msgspec.Struct):
             return values[positions]
 
         n_known = np.count_nonzero(np.isfinite(values[1:]))
-        problem = "no log-probabilities"
-        if n_known:
-            problem = f"{n_known} log-probabilities where a prompt's tokens have {count - 1}"
-        raise Unable(f"gives {problem} (echo with logprobs)")
+        raise Unable(
+            f"gives {n_known} log-probabilities where a prompt's tokens have {count - 1} (echo "
+            "with logprobs)"
+        )
 
     def likeliest(self) -> dict[str, float]:
         """Text and log-probability of the tokens shown for the first position."""
@@ -257,7 +271,7 @@ class Choice(msgspec.Struct):
             return Answer(text, mean_log_prob, remarks)
 
         if not all(map(is_known, shown.token_logprobs)):
-            raise Unable(f"answers with {fault(shown.token_logprobs)}")
+            raise Unable(f"answers with log-probabilities of {FLOOR:g} or null")
         log_probs = np.array(shown.token_logprobs, np.float64)
         self._check_greedy(log_probs)
         if not text:
@@ -309,16 +323,9 @@ def after_prompt(text: str, prompt: str) -> int:
     return end if beginning in prompt or follows_more else 0
 
 
-def fault(values: Sequence[float | None]) -> str:
-    """What is wrong with the log-probabilities of an answer's tokens; "" for those that can be."""
-    unknown = [value for value in values if not is_known(value)]
-    if len(unknown) == len(values):
-        return "no log-probabilities"
-    if not any(values):
-        return "log-probabilities that are all 0"
-    if unknown:
-        return f"log-probabilities of {FLOOR:g} or null"
-    return ""
+def are_known(values: Sequence[float | None]) -> bool:
+    """Whether a server knows the log-probabilities of an answer's tokens, which are not all 0."""
+    return any(values) and all(map(is_known, values))
 
 
 def is_known(value: float | None) -> bool:

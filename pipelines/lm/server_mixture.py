@@ -18,15 +18,15 @@ Shown = Mapping[int | str, float]
 
 def generate_under(
     mixtures: Sequence["Mixture"],
-    ask: Callable[[list[list[int]]], list[Shown | str]],
+    ask: Callable[[list[list[int]]], list[Shown | Generation]],
     tokenizer: PromptTokenizer,
     max_tokens: int,
     stop: str,
 ) -> list[Generation]:
     """The mixtures' answers, of which all go on side by side.
 
-    `ask(prompts)` gives what the server shows after each prompt, or why it shows nothing. Then the
-    prompt's question has no answer.
+    `ask(prompts)` gives what the server shows after each prompt, or `no_answer` where it shows
+    nothing. Then the prompt's question has no answer.
     """
     # A model may end a text with other special tokens than the tokenizer's end token.
     ends = set(tokenizer.tokenizer.all_special_ids)
@@ -94,15 +94,15 @@ class Mixture:
         self.decided = True
         self.unanswered = ""  # why the server shows nothing
 
-    def follow(self, shown: Sequence[Shown | str], ends: set[int]) -> bool:
+    def follow(self, shown: Sequence[Shown | Generation], ends: set[int]) -> bool:
         """Add the token that the mixture of what is `shown` after each prompt decides.
 
         Returns False where none is decided, or it is one of `ends`, or nothing is shown.
         """
-        refusals = [tokens for tokens in shown if isinstance(tokens, str)]
-        if refusals:
-            self.unanswered = refusals[0]
-            return False
+        for tokens in shown:
+            if isinstance(tokens, Generation):
+                self.unanswered = tokens.unanswered
+                return False
         self.prompt_tokens += sum(map(len, self.prompts))
         self.new_tokens += len(self.prompts)
         token, least, most = decide(shown, self._count, self._low, self._high)

@@ -85,16 +85,14 @@ class PromptTokenizer:
         ids = np.arange(count)[:, None]
         return self.tokenizer.batch_decode(ids, clean_up_tokenization_spaces=False)
 
-    def token_id(self, text: str) -> int:
-        """The id of a text that is one token after another text.
-
-        Raises LongtailError for any other text.
-        """
-        tokens, _ = self._following_tokens([text])
-        ids = tokens.values
-        if len(ids) != 1:
-            raise LongtailError(f"{text!r} is {len(ids)} tokens for {self.name}, expected one")
-        return int(ids[0])
+    def token_ids(self, texts: Sequence[str]) -> dict[str, int]:
+        """The ids of those texts that are one token after another text."""
+        tokens, _ = self._following_tokens(texts)
+        ids = {}
+        for text, ids_of_text in zip(texts, tokens.tolist(), strict=True):
+            if len(ids_of_text) == 1:
+                ids[text] = ids_of_text[0]
+        return ids
 
     def continuations(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
         """Token ids of each text after another text, and the UTF-8 bytes of each token.

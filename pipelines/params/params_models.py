@@ -28,9 +28,7 @@ class LMServer(Section):
     max_tokens: PositiveInt
     # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     tokenizer: str | None
-    # prompts in a request; a chat's request has one
-    batch_size: PositiveInt
-    # requests at the same time, by each stage
+    # requests at the same time, of a prompt each, by each stage
     concurrency: PositiveInt
     # likeliest next tokens to ask for, to choose an option or to answer under replug.mixture
     logprobs: PositiveInt

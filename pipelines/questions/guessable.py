@@ -92,15 +92,19 @@ def usual_answers(
 
 
 def _usual_answer(accepted: set[str], counts: Counter, ranked: Sequence[str]) -> str:
-    """The label with the most votes of other subjects; this subject votes for the labels that it
-    accepts.
+    """The label with the most votes of other subjects, "" without a vote.
 
-    `counts` are the votes of all subjects, `ranked` the labels by them, most first. Without this
-    subject's votes, the first of the labels that it does not accept may draw level with `ranked`'s
-    first.
+    `counts` are the votes of all subjects, `ranked` the labels by them, most first. This subject
+    votes for the labels that it accepts, so one of these may draw level with the first other one.
     """
-    first_of_others = next((label for label in ranked if label not in accepted), "")
-    candidates = sorted([*ranked[:1], first_of_others])
-    votes = [counts[label] - (label in accepted) for label in candidates]
-    most = max(votes)
-    return candidates[votes.index(most)] if most > 0 else ""
+    usual = ""
+    most_votes = 0
+    for label in ranked:
+        is_own = label in accepted
+        votes = counts[label] - is_own
+        if votes > most_votes or (votes == most_votes and label < usual):
+            usual = label
+            most_votes = votes
+        if not is_own:
+            break
+    return usual

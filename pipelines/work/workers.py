@@ -233,7 +233,7 @@ def shard_size(prompts: int, of_question: int, server: params.LMServer | None) -
     """
     if server is None:
         return max(1, prompts // of_question)
-    prompts_in_rounds = ROUNDS * server.batch_size * server.concurrency
+    prompts_in_rounds = ROUNDS * server.concurrency
     return ceil(max(prompts, prompts_in_rounds) / of_question)
 
 

@@ -111,7 +111,7 @@ def test_the_evaluation_and_ask_answer_alike(
     in_use = answering.model_copy(update={"n_shots": SHOTS if n_shots is None else n_shots})
     key = f"{pair} {method} {n_passages} {n_shots}"
     setup = answer.Setup("popqa", method, tiny, source, in_use, None, chosen.seed, key)
-    rows = {row["question_id"]: row for row in answer.answer(questions(), setup)[0].to_pylist()}
+    rows = {row["question_id"]: row for row in answer.answer(questions(), setup).to_pylist()}
     evaluated = rows["q0" if question == POPULAR else "q1"]
     found = asked(question.lower(), pair=pair, settings=settings)
     assert (found.method, found.decision.retrieve) == (method, question == RARE)

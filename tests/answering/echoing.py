@@ -86,7 +86,6 @@ def ask(
     questions, method="dense", lm=None, chosen=CHOSEN, key="k", at_once=256, dataset="popqa", **more
 ):
     setup = {"source": source(method, lm := lm or EchoingLM(), at_once), "replug": REPLUG} | more
-    table, _ = answer.answer(
+    return answer.answer(
         questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup)
     )
-    return table

@@ -3,12 +3,10 @@ takes, in seconds.
 """
 
 import contextlib
-import itertools
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,7 +15,7 @@ from completions_server import settings
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
-from pipelines.answering import answer, timed_shards
+from pipelines.answering import answer
 from pipelines.work import workers
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -41,9 +39,9 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
     [
         ("closed_book", 10, 15, None, 64),
         ("dense", 10, 5, None, 21),
-        ("dense", 10, 5, {"batch_size": 2, "concurrency": 4}, 64),
-        ("dense", 10, 5, {"batch_size": 16, "concurrency": 8}, 4 * 16 * 8),
-        ("replug", 10, 5, {"batch_size": 16, "concurrency": 8}, 52),
+        ("dense", 10, 5, {"concurrency": 8}, 64),
+        ("dense", 10, 5, {"concurrency": 128}, 4 * 128),
+        ("replug", 10, 5, {"concurrency": 128}, 52),
         ("replug_lsr", 10, 5, None, 2),
         ("replug", 100, 15, None, 1),
     ],
@@ -94,22 +92,18 @@ def test_progress_is_in_questions(questions, monkeypatch):
 
 
 def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
-    """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setitem(workers.PROMPTS_PER_SHARD, "cpu", 10)
-    monkeypatch.setattr(timed_shards, "time", SimpleNamespace(monotonic=itertools.count().__next__))
 
     def answered(lm, key):
         setup = answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
         return answer.answer(questions, setup)
 
-    table, seconds = answered(EchoingLM(), "whole")
-    assert 3 / 30 < seconds < 3 / 30 + 1, "three shards of answers, and those of the search"
-    assert table.schema.metadata is None, "a table holds no times"
+    table = answered(EchoingLM(), "whole")
     with pytest.raises(KeyboardInterrupt):
         answered(EchoingLM(fail_after=20), "cut")
     for asked in (10, 0):  # the second finds all shards finished
-        resumed, seconds_resumed = answered(lm := EchoingLM(), "cut")
-        assert (len(lm.asked), seconds_resumed) == (asked, seconds)
+        resumed = answered(lm := EchoingLM(), "cut")
+        assert len(lm.asked) == asked
         assert resumed.equals(table, check_metadata=True)
     for key in ("whole", "cut"):
         answer.forget_answers("popqa", "echo", "dense", key)

@@ -57,7 +57,7 @@ def answers(chosen, method, n_shots=0):
     source = passages.open_source(method, None, chosen, Path("data"))
     settings, lm = CHOSEN.model_copy(update={"n_shots": n_shots}), EchoingLM()
     setup = answer.Setup("popqa", method, lm, source, settings, REPLUG, 0, method)
-    return answer.answer(table, setup)[0].to_pylist(), lm.asked, lines
+    return answer.answer(table, setup).to_pylist(), lm.asked, lines
 
 
 def test_all_ways_answer_the_questions_with_passages(run, capsys):

@@ -118,7 +118,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
             setup = answer.Setup(
                 "popqa", method, lm, source, chosen.answer, chosen.replug, chosen.seed, method
             )
-            table, _ = answer.answer(asked_run.questions(), setup)
+            table = answer.answer(asked_run.questions(), setup)
             small_results.write(data / f"predictions/popqa/tiny/{method}.parquet", table)
     return SimpleNamespace(folder=folder, lm=lm, run=Run(data, chosen))
 

@@ -33,7 +33,7 @@ CUT = b'{"choices": [{"index": 0, "text": '
 
 
 def test_many_requests_go_at_once_and_come_in_order(opened, local, server):
-    lm = opened(batch_size=2, concurrency=5)
+    lm = opened(concurrency=5)
     server.together = 5
     prompts = [SHORT[i % 20] for i in range(30)]
     generations = lm.generate(prompts, 2)
@@ -46,15 +46,13 @@ def test_many_requests_go_at_once_and_come_in_order(opened, local, server):
     ("fault", "paid"), [(busy(), False), (Fault(sent=40), True), (Fault(body=CUT), True)], ids=str
 )
 def test_after_a_fault_the_right_answer_comes(opened, local, server, cost, fault, paid):
-    lm = opened(prompt_price=1.0, completion_price=2.0, batch_size=30)
+    lm = opened(prompt_price=1.0, completion_price=2.0)
     before = cost()
     server.faults = [fault]
-    log_probs = lm.score(SHORT, CONTINUATIONS).log_probs
-    for mine, theirs in zip(local.score(SHORT, CONTINUATIONS).log_probs, log_probs, strict=True):
-        np.testing.assert_allclose(theirs, mine, atol=1e-4)
-    once = (
-        sum(len(prompt) + 2 for prompt in server.requests[-1]["prompt"]) / 1000
-    )  # one token more is generated
+    (theirs,) = lm.score(SHORT[:1], CONTINUATIONS[:1]).log_probs
+    (mine,) = local.score(SHORT[:1], CONTINUATIONS[:1]).log_probs
+    np.testing.assert_allclose(theirs, mine, atol=1e-4)
+    once = (len(server.requests[-1]["prompt"]) + 2) / 1000  # one token more is generated
     assert cost() - before == pytest.approx(
         once * (2 if paid else 1)
     )  # a lost answer counts at its most
@@ -88,19 +86,19 @@ def choice(index=0, log_prob="-1") -> str:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ([choice(1), choice(2)], r"indices \[1, 2\], expected 0 to 1"),
-        ([choice(0), choice(1, "0.7")], r"a log-probability of 0\.7, which is above 0"),
+        ([choice(0), choice(1)], "2 choices for a prompt, expected one"),
+        ([choice(0, "0.7")], r"a log-probability of 0\.7, which is above 0"),
     ],
 )
 def test_a_wrong_answer_is_named_asked_for_once_and_not_kept(opened, server, choices, message):
-    lm = opened(batch_size=2, concurrency=1)
+    lm = opened(concurrency=1)
     before = len(server.requests)
     server.faults = [Fault(body=f'{{"choices": [{", ".join(choices)}]}}'.encode())]
     with pytest.raises(LongtailError, match=message):
-        lm.generate(SHORT[:2], 2)
+        lm.generate(SHORT[:1], 2)
     assert len(server.requests) == before + 1
-    made = lm.generate(SHORT[:2], 2)
-    assert made == opened().generate(SHORT[:2], 2), "nothing of the wrong answer is kept"
+    made = lm.generate(SHORT[:1], 2)
+    assert made == opened().generate(SHORT[:1], 2), "nothing of the wrong answer is kept"
 
 
 def in_shards(lm: HttpModel, texts: list[str], size: int) -> list[str]:
@@ -127,6 +125,7 @@ import os, sys
 from pathlib import Path
 from test_http_client import in_shards
 from pipelines.params import params
+from pipelines.lm import ledger
 from pipelines.lm.http_model import HttpModel
 os.chdir(sys.argv[2])
 in_shards(HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path("cache")), sys.argv[3:], 4)
@@ -134,7 +133,7 @@ in_shards(HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), 
 
 
 def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, root, monkeypatch):
-    served, texts = settings(server.url, batch_size=2, concurrency=3), [p.context for p in SHORT]
+    served, texts = settings(server.url, concurrency=3), [p.context for p in SHORT]
     command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path), *texts]
     paths = os.pathsep.join(map(str, (root, root / "tests", root / "tests/lm")))
     started = {
@@ -142,24 +141,24 @@ def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, 
         "stdout": subprocess.DEVNULL,
         "stderr": subprocess.DEVNULL,
     }
-    probes = 1  # of prompts, two of them
-    server.stalls_after = probes + 7  # then so many batches, of more than three shards
+    probes = 1
+    server.stalls_after = probes + 14  # then so many prompts, of more than three shards
     with subprocess.Popen(command, **started) as process:
         # once all three wait, the answers before are kept
-        until(lambda: len(server.requests) == probes + 7 + 3 or process.poll() is not None)
+        until(lambda: len(server.requests) == probes + 14 + 3 or process.poll() is not None)
         os.kill(process.pid, signal.SIGKILL)
     server.stalls_after = None
-    assert len(server.paid) == 2 + 14
+    assert len(server.paid) == probes + 14
 
     monkeypatch.chdir(tmp_path)
     here = in_shards(HttpModel(Path("served"), served, None, Path("cache")), texts, 4)
     assert here == [made.text for made in local.generate(SHORT, 3)]
-    assert len(server.paid) == 2 + len(set(texts))
+    assert len(server.paid) == probes + len(set(texts))
     assert set(server.paid.values()) == {1}
 
 
 def test_shards_ask_together_and_answers_are_the_same(opened, server, local, workplace):
-    lm, texts = opened(batch_size=1, concurrency=6), [prompt.context for prompt in SHORT[:18]]
+    lm, texts = opened(concurrency=6), [prompt.context for prompt in SHORT[:18]]
     server.together = 6
     assert in_shards(lm, texts, 3) == [
         made.text for made in local.generate(list(map(Prompt, texts)), 3)
@@ -172,7 +171,7 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
 
 
 def test_an_error_in_a_shard_ends_the_others(opened, server, workplace, monkeypatch):
-    lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
+    lm, texts = opened(concurrency=2), [prompt.context for prompt in SHORT]
     stop = lm._client.stop
 
     def stop_and_answer(cause: BaseException) -> None:
@@ -209,19 +208,6 @@ def test_the_key_goes_to_the_server_and_nowhere_else(opened, server, tmp_path):
     assert server.keys == {"Bearer s3cret-key"}, "the key is no part of what an answer is kept by"
 
 
-def test_the_good_answers_beside_a_bad_one_are_kept(opened, server):
-    def read(i, choice) -> str:
-        if i == 2:
-            raise LongtailError("bad")
-        return choice.text
-
-    client, prompts = opened()._client, [p.context for p in SHORT[:4]]
-    with pytest.raises(LongtailError, match="bad"):
-        client.ask(prompts, read, max_tokens=1, logprobs=1)
-    client.ask(prompts, lambda _, choice: choice.text, max_tokens=1, logprobs=1)
-    assert server.requests[-1]["prompt"] == prompts[2:]
-
-
 def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
     opened().generate(SHORT[:2], 2)
     with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
@@ -232,10 +218,10 @@ def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
 
 
 def test_a_scores_numbers_are_kept_exactly(opened, server, tmp_path):
-    lm, long = opened(batch_size=1), Prompt(" ".join(p.context for p in SHORT[:8]))
+    lm, long = opened(), Prompt(" ".join(p.context for p in SHORT[:8]))
     scored = lm.score([long, long], [" a b", " a b c"])
     asked = len(server.requests)
-    again = opened(batch_size=1).score([long, long], [" a b", " a b c"])
+    again = opened().score([long, long], [" a b", " a b c"])
     assert len(server.requests) == asked
     for first, second in zip(scored.log_probs, again.log_probs, strict=True):
         assert (first.dtype, *first) == (second.dtype, *second)
@@ -254,7 +240,7 @@ def test_a_scores_numbers_are_kept_exactly(opened, server, tmp_path):
 
 
 def test_the_cap_refuses_before_the_request_that_would_pass_it(opened, server, cost):
-    priced = {"prompt_price": 1.0, "completion_price": 2.0, "batch_size": 1, "concurrency": 1}
+    priced = {"prompt_price": 1.0, "completion_price": 2.0, "concurrency": 1}
     lm = opened(**priced, max_cost=0.2)
     with pytest.raises(
         LongtailError,
@@ -302,7 +288,7 @@ def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
     monkeypatch.setattr(
         http.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds)
     )
-    opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
+    opened(**limit, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
         minute = [entry[1:] for entry in entered if start <= entry[0] < start + ledger.MINUTE]
         requests, tokens = np.sum(minute, axis=0)

@@ -135,7 +135,7 @@ def as_fault(body: object) -> Fault:
 def test_what_may_pass_is_asked_for_again_and_costs_nothing(
     opened, server, local, cost, monkeypatch
 ):
-    lm = opened(prompt_price=1.0, batch_size=1, concurrency=1)
+    lm = opened(prompt_price=1.0, concurrency=1)
     monkeypatch.setattr(http.Client, "pause", lambda *_: None)
     before, prompt = cost(), [Prompt("a b c")]
     server.faults = [as_fault(BODIES[name][0]) for name in ("OpenRouter", "a page", "Gemini")]

@@ -130,7 +130,7 @@ def test_decided_answers_are_the_local_models_to_the_token(
 
 def test_only_missing_tokens_are_asked_for_after_an_error(opened, server):
     server.ids = True
-    asking = opened(logprobs=20, batch_size=2, concurrency=1)
+    asking = opened(logprobs=20, concurrency=1)
     server.faults = [None] * 20 + [Fault(402, b"no more")]
     with pytest.raises(LongtailError, match="no more"):
         asking.generate_mixture(PROMPTS, WEIGHTS, STEPS)
@@ -153,9 +153,4 @@ def test_a_server_that_refuses_to_show_ids_is_asked_for_texts(opened, server):
 
 
 def test_without_the_tokenizer_a_server_can_not_mix(opened):
-    lm = opened(None)
-    assert not lm.mixes
-    with pytest.raises(
-        LongtailError, match=r"http\.tokenizer is null, so tiny can't generate under the mixture"
-    ):
-        lm.generate_mixture(PROMPTS[:K], WEIGHTS[:1], 2)
+    assert not opened(None).mixes

@@ -13,7 +13,7 @@ from http_faults import Fault
 
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.server_answers import Choice, fault
+from pipelines.lm.server_answers import Choice, are_known
 
 PROMPT = [Prompt("Where is the Louvre?")]
 WRITTEN = {  # who writes so -> a whole answer of "Paris"
@@ -124,25 +124,20 @@ def test_nothing_but_reasoning_is_refused_when_opened(opened, server, choice):
 def test_a_completion_that_begins_with_a_thought_is_refused(opened, server):
     server.faults = [Fault(body=body({"text": "<think>"}))] * 3
     with pytest.raises(LongtailError, match="says nothing but reasoning"):
-        opened(None, batch_size=1)
+        opened(None)
+
+
+@pytest.mark.parametrize("values", [[-0.1, -2.0], [-1e-7, 0.0]])
+def test_log_probabilities_of_an_answer_are_known(values):
+    assert are_known(values)
 
 
 @pytest.mark.parametrize(
-    ("values", "wrong"),
-    [
-        ([-0.1, -2.0], ""),
-        ([-1e-7, 0.0], ""),
-        ([], "no log-probabilities"),
-        ([None, None], "no log-probabilities"),
-        ([-9999.0, -9999.0], "no log-probabilities"),
-        ([0.0, 0.0], "log-probabilities that are all 0"),
-        ([0, -0.0], "log-probabilities that are all 0"),
-        ([None, -0.5], "log-probabilities of -9999 or null"),
-        ([-0.5, -9999.0], "log-probabilities of -9999 or null"),
-    ],
+    "values",
+    [[], [None, None], [-9999.0, -9999.0], [0.0, 0.0], [0, -0.0], [None, -0.5], [-0.5, -9999.0]],
 )
-def test_what_no_model_gives_is_no_log_probability(values, wrong):
-    assert fault(values) == wrong
+def test_what_no_model_gives_is_no_log_probability(values):
+    assert not are_known(values)
 
 
 def shown(*values: float | None, likeliest: float | None = -0.1) -> dict:

@@ -63,7 +63,10 @@ def test_a_continuation_has_no_space_but_its_own():
         )
     assert tokens[3] == tokenizer(merged, add_special_tokens=False)["input_ids"]
     assert [sum(row) for row in counts] == [len(text.encode()) for text in asked]
-    assert tokenizer.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
+    ids = texts.token_ids([" Velm", " was born in Velm"])
+    assert {text: tokenizer.convert_ids_to_tokens(id_) for text, id_ in ids.items()} == {
+        " Velm": "▁Velm"
+    }
 
 
 def prompts(n: int) -> list[Prompt]:

@@ -64,9 +64,7 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(
     given = params.Answer(**asked, passages=1, passage="{title}\n{text}", passage_tokens=48)
     replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
     setup = answer.Setup("popqa", "closed_book", smollm, None, given, replug, 0, "key")
-    ours = answer.answer(pq.read_table(data / "questions/popqa/popqa.parquet"), setup)[
-        0
-    ].to_pylist()
+    ours = answer.answer(pq.read_table(data / "questions/popqa/popqa.parquet"), setup).to_pylist()
     assert {row["doc"]["question_id"]: row["substring"] for row in rows} == {
         row["question_id"]: float(row["correct"]) for row in ours
     }

@@ -42,10 +42,7 @@ class Asked:
     def __init__(self, says=" Velm"):
         self.prompts, self.weights, self.says = [], [], says
 
-    def token_id(self, text):
-        return "ABCD".index(text.strip())
-
-    def next_token(self, prompts):
+    def choose(self, prompts, letters):
         self.prompts += [prompt.document + prompt.context for prompt in prompts]
         return np.log(np.full((len(prompts), 4), 0.25))
 
@@ -132,7 +129,7 @@ def ask(chosen, monkeypatch):
         setup = answer.Setup(dataset, method, lm, source, of_set, chosen.replug, chosen.seed, key)
         questions = pq.read_table(folder / f"{dataset}.parquet")
         shown = prompts.read_demonstrations(dataset, Path("data"))
-        rows, _ = answer.answer(questions, setup, shown)
+        rows = answer.answer(questions, setup, shown)
         return lm, rows.to_pylist()
 
     return ask

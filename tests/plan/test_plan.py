@@ -215,7 +215,6 @@ def test_a_server_has_a_price_and_the_speed_of_its_limit():
         "url": "http://127.0.0.1:9/v1",
         "max_tokens": 2048,
         "tokenizer": None,
-        "batch_size": 16,
         "extra": {},
         "concurrency": 8,
         "logprobs": 5,
