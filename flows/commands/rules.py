@@ -149,7 +149,7 @@ def decide(
     sample = named_subset(subset)
     question_set = read_questions(questions, columns, needed=("signal",))
     notes = []
-    places = range(len(question_set.ids))
+    places: Sequence[int] = range(len(question_set.ids))
     if sample:
         is_inside, line = in_subset(question_set, subset, sample)
         places = is_inside.nonzero()[0].tolist()

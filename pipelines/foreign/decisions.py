@@ -1,7 +1,7 @@
 """When other systems retrieved, and how unsure they are: numbers of columns in many spellings."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pipelines.foreign.cell_values import as_text, judgement, number_of
@@ -16,7 +16,7 @@ class NumberColumn(NamedTuple):
     """The first of some columns that has numbers; without one, "" and None."""
 
     column: str
-    numbers: Sequence[float] | None
+    numbers: list[float] | None
 
 
 def read_calls(cells: Cells, notes: list[str]) -> NumberColumn:

@@ -249,7 +249,8 @@ def _decisions_section(results: Sequence[Result]) -> Section:
         f"Of all but the oracle, {label(best['system'])} is right most often "
         f"({in_percent(best['accuracy'])} %)."
     )
-    return Section("decisions", title, tables, leads)
+    blocks: list[Block] = list(tables)
+    return Section("decisions", title, blocks, leads)
 
 
 def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
