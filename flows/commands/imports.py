@@ -62,6 +62,7 @@ def imports(
         _list_imports()
         return
     from pipelines.foreign.import_answers import Import, import_answers
+    from pipelines.foreign.judge_files import check_file
     from pipelines.language.language import read_language
 
     path = (terminal.CALLED_FROM / file).resolve()
@@ -70,11 +71,7 @@ def imports(
             f"imports {file}: expected --dataset, --lm and --method with it, which say whose "
             "answers"
         )
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "no such file"
-        raise LongtailError(
-            f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
-        )
+    check_file(path)
 
     settings = params_file.load_settings(ImportSettings)
     kind_name = kind.value if kind else ""

@@ -89,10 +89,7 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
         if "=" in place and not path.exists():
             typed_name, _, file = place.partition("=")
             path = folder / file
-        check_link(path)
-        check_no_folder(path, PREDICTIONS)
-        if not path.is_file():
-            raise LongtailError(f"{path}: no such file, expected {PREDICTIONS}")
+        check_file(path)
         name = mended(typed_name.strip() or short_name(path))
         if name in files:
             raise LongtailError(
@@ -101,6 +98,14 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
         files[name] = path
 
     return files
+
+
+def check_file(path: Path) -> None:
+    """Raise LongtailError for a path without a file of predictions, such as a folder or a pipe."""
+    check_link(path)
+    check_no_folder(path, PREDICTIONS)
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file, expected {PREDICTIONS}")
 
 
 def read_answers(
