@@ -12,7 +12,13 @@ from pipelines.params import params
 from pipelines.tables.answers import PREDICTIONS
 
 CHOSEN = params.Thresholds(
-    pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20
+    pairs=[],
+    search="shrunk",
+    budget=1,
+    splits=20,
+    split_by="subject",
+    train_share=0.75,
+    min_questions=20,
 )
 
 

@@ -22,7 +22,13 @@ REJECTS = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
 )
 TUNING = params.Thresholds(
-    pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20
+    pairs=[],
+    search="shrunk",
+    budget=1,
+    splits=10,
+    split_by="subject",
+    train_share=0.75,
+    min_questions=20,
 )
 _QUESTIONS = {
     "question_sets": ["popqa", "entityquestions", "nq"],

@@ -58,6 +58,9 @@ def thresholds(
     search: Annotated[
         Search, typer.Option(help="The search that finds the thresholds.")
     ] = DEFAULT_SEARCH,
+    budget: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of the questions that may retrieve.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
         "thresholds"
     ),
@@ -85,7 +88,7 @@ def thresholds(
     question_set, answered = read_all([closed, *augmented], options, decisions=True)
     answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
-        question_set, answered[0], answered[1:], search.value, SEED, RESAMPLES
+        question_set, answered[0], answered[1:], search.value, budget, SEED, RESAMPLES
     )
     best_rule = results[0].file
     notes = notes_of(question_set, answered)
@@ -179,6 +182,8 @@ def decide(
 
     percent = 100 * n_retrieve / len(rows)
     terminal.show(f"all questions: {n_retrieve:,} of {len(rows):,} retrieve ({percent:.1f} %)")
+    if learnt_rule.budget and percent > 100 * learnt_rule.budget:
+        terminal.show(f"warning: the rule's budget is {100 * learnt_rule.budget:g} %")
     terminal.show(f"a row for each question: {path}")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.adaptive import refits, rule, searches
+from pipelines.adaptive import budgets, refits, rule, searches
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.errors import LongtailError
@@ -100,12 +100,20 @@ def fit(
 def fit_all(
     pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, settings: Thresholds
 ) -> Fitted:
-    """Thresholds of the splits and of resamples."""
-    splits = fit(pairs, train, search, settings)
-    whole = fit(pairs, drawn.times, search, settings)
+    """Thresholds of the splits and of resamples, which keep `thresholds.budget` where they are
+    fitted.
+    """
+
+    def fit_in_budget(train: np.ndarray) -> dict[str, np.ndarray]:
+        cuts = fit(pairs, train, search, settings)
+        shifts = budgets.shifts(pairs, train, cuts, settings.budget)
+        return {relation: budgets.shifted(cut, shifts) for relation, cut in cuts.items()}
+
+    splits = fit_in_budget(train)
+    whole = fit_in_budget(drawn.times)
     without = []
     for part in range(drawn.n_parts):
-        cuts = fit(pairs, drawn.without(part), search, settings)
+        cuts = fit_in_budget(drawn.without(part))
         without.append(below(pairs, cuts))
     retrieved = judge(pairs, train, splits)
     policy = refits.make_policy(retrieved, drawn, below(pairs, whole), without)
@@ -156,7 +164,7 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
     }
 
 
-def summary(pairs: Pairs, policy: Policy, drawn: Resamples) -> dict:
+def summary(pairs: Pairs, policy: Policy, drawn: Resamples, budget: float = 1) -> dict:
     """One search's figures for the metrics file: means with intervals, how many questions they are
     over, and the verdict.
 
@@ -165,25 +173,31 @@ def summary(pairs: Pairs, policy: Policy, drawn: Resamples) -> dict:
     the better of always and never over all held-out questions. Thresholds that are judged where
     they were fitted never lose, so where one constant policy is nearly best for every question,
     their gain hardly varies over resamples. So its interval is the wider one of theirs and that of
-    answers paired by question, each with the mean over the splits that hold it out.
+    answers paired by question, each with the mean over the splits that hold it out. Always
+    retrieving keeps no budget below 1, so the verdict then goes by `gain_over_never`.
     """
     means = fixed_shares(pairs, policy.retrieved)
     better = max(rule.ALWAYS, rule.NEVER, key=lambda name: means[name].value)
     columns = policy_columns(pairs)
     # what never retrieving gains over the better constant policy
     gain_of_never = -pairs.gains if better == rule.ALWAYS else 0.0
-    columns["gain"] = Column(gain_of_never, {"": pairs.gains})
+    gains = {"gain": Column(gain_of_never, {"": pairs.gains})}
+    gain = "gain"
+    if budget < 1:
+        better = rule.NEVER
+        gain = "gain_over_never"
+        gains[gain] = Column(0.0, {"": pairs.gains})
+    columns |= gains
 
     means |= refits.refitted_means(columns, {"": policy}, drawn)
-    gains = refits.values(columns["gain"], {"": policy})
-    held_out = np.isfinite(gains)
-    paired = intervals.gain(gains[held_out], pairs.subjects[held_out])
-    means["gain"] = max(means["gain"], paired, key=lambda gain: gain.high - gain.low)
+    held_out = np.isfinite(policy.retrieved)
+    for name, column in gains.items():
+        of_questions = refits.values(column, {"": policy})
+        paired = intervals.gain(of_questions[held_out], pairs.subjects[held_out])
+        means[name] = max(means[name], paired, key=lambda mean: mean.high - mean.low)
 
     figures: dict = {name: mean.as_json() for name, mean in means.items()}
     questions = int(held_out.sum())
     untestable = rule.untestable(means["oracle"].value, means[better].value, questions)
-    policy_in_use, verdict = rule.choose_policy(
-        means["gain"], better, means["retrieved"], untestable
-    )
+    policy_in_use, verdict = rule.choose_policy(means[gain], better, means["retrieved"], untestable)
     return figures | {"questions": questions, "policy": policy_in_use, "verdict": verdict}

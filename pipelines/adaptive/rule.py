@@ -3,8 +3,9 @@ program (PopQA, §6).
 
 Adaptive retrieval, by thresholds, is advised if it is clearly better held out than the better of
 always retrieving and not retrieving. It is also advised if it is not clearly worse and clearly
-retrieves less. Otherwise the better of the two others is advised. `choose_policy` has this rule and
-its words for all pages, commands and files. Nothing heavy is imported here.
+retrieves less. Otherwise the better of the two others is advised. Within a budget, not retrieving
+is the only other. `choose_policy` has this rule and its words for all pages, commands and files.
+Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Rule(BaseModel, frozen=True):
     month: str | None = None
     search: str = ""  # how the thresholds were searched for
     questions: int = 0  # number of questions that the thresholds were fitted to
+    # the share of these that may retrieve; a rule without a budget does not have the field
+    budget: float | None = Field(None, gt=0, le=1, exclude_if=lambda budget: budget is None)
     names: dict[str, str] = {}  # relation -> its name
     # relation -> bounds of the thresholds that are not clearly worse
     as_good: dict[str, tuple[Cut, Cut]] = {}

@@ -29,7 +29,6 @@ from pipelines.work import stage
 DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
 KEYS = ("dataset", "lm", "method", "search", "relation")
-FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
 # the figures of a search that MLflow shows
 LOGGED = ("adaptive", "always", "never", "oracle", "gain")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines import intervals
-from pipelines.adaptive import held_out, refits
+from pipelines.adaptive import budgets, held_out, refits
 from pipelines.adaptive.pairs import Pairs, of_known
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES, gained_below
@@ -19,7 +19,13 @@ from pipelines.errors import LongtailError
 from pipelines.params.params import Thresholds
 
 DEFAULTS = Thresholds(  # the values of conf/config.yaml
-    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20
+    pairs=[],
+    search="shrunk",
+    budget=1,
+    splits=100,
+    split_by="subject",
+    train_share=0.75,
+    min_questions=20,
 )
 
 
@@ -114,7 +120,8 @@ def tune_pairs(
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, settings)
         policy = fitted.policy
-        summary = held_out.summary(pairs, policy, drawn)
+        summary = held_out.summary(pairs, policy, drawn, settings.budget)
+        summary |= budgets.figures(pairs, train, fitted.splits, settings.budget)
         figures[search] = summary
 
         cuts, together = _fit_everything(pairs, search, settings)
@@ -123,6 +130,7 @@ def tune_pairs(
             summary["verdict"],
             cuts,
             together,
+            budget=None if settings.budget == 1 else settings.budget,
             observed=observed,
             shared=shared,
         )
@@ -164,8 +172,8 @@ def tune_pairs(
 def _fit_everything(
     pairs: Pairs, search: str, settings: Thresholds
 ) -> tuple[dict[str, float], float]:
-    """Thresholds fitted to all questions: relation -> its threshold, and that of all relations
-    together.
+    """Thresholds fitted to all questions, within the budget: relation -> its threshold, and that of
+    all relations together.
     """
     n = len(pairs.signal)
     everything = np.ones((n, 1), dtype=bool)
@@ -175,8 +183,12 @@ def _fit_everything(
     order = np.argsort(pairs.signal, kind="stable")
     one_relation = one_relation.take(order)
     together = held_out.fit(one_relation, everything, search, settings)[""]
-    cut_of_relation = {relation: cut.item() for relation, cut in cuts.items()}
-    return cut_of_relation, together.item()
+
+    shifts = budgets.shifts(pairs, everything, cuts, settings.budget)
+    cut_of_relation = {}
+    for relation, cut in cuts.items():
+        cut_of_relation[relation] = budgets.shifted(cut, shifts).item()
+    return cut_of_relation, budgets.shifted(together, shifts).item()
 
 
 def _relation_figures(

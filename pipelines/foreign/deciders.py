@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.adaptive import refits
+from pipelines.adaptive import budgets, refits
 from pipelines.adaptive.refits import Column
 from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
 from pipelines.foreign.judge_files import NO_ANSWER, Answered
 
-# Thresholds and signals are taken for these at the least and most, as logarithms are finite.
-LEAST = 1e-30
-MOST = 1e99
 ALWAYS_OR_NEVER = {1.0: "; always retrieving", 0.0: "; without retrieval"}
 
 
@@ -233,32 +230,19 @@ def areas_of_thresholds(tuned: Tuned) -> np.ndarray:
     """`area` of the thresholds, (1 + resamples,).
 
     The first is by the splits' thresholds, where a question is held out, the others by the
-    thresholds of each resample. The signal is the logarithm of threshold over popularity.
-    Thresholds as they are retrieve where it is above 0.
+    thresholds of each resample.
     """
     pairs = tuned.pairs
-    members = pairs.members()
-    sizes = [rows.stop - rows.start for rows in members.values()]
-    group = np.repeat(np.arange(len(members)), sizes)  # of each question
-    log_signal = np.log(np.maximum(pairs.signal, LEAST))
     right = pairs.right_above
     gains = pairs.gains
 
-    split_cuts = _log_cuts(tuned.fitted.splits, members)
     rows, splits = np.nonzero(~tuned.train)
     weights = 1 / np.bincount(rows)[rows]  # a question counts once over all splits
-    signal = split_cuts[group[rows], splits] - log_signal[rows]
+    signal = budgets.log_ratios(pairs, tuned.fitted.splits)[rows, splits]
     areas = [area(signal, right[rows], gains[rows], weights)]
 
-    resample_cuts = _log_cuts(tuned.fitted.whole, members)
-    for resample, times in enumerate(tuned.drawn.times.T):
-        signal = resample_cuts[group, resample] - log_signal
+    signals = budgets.log_ratios(pairs, tuned.fitted.whole)
+    for signal, times in zip(signals.T, tuned.drawn.times.T, strict=True):
         areas.append(area(signal, right, gains, times))
 
     return np.array(areas)
-
-
-def _log_cuts(cuts: Mapping[str, np.ndarray], members: Mapping[str, slice]) -> np.ndarray:
-    """The logarithms of thresholds, (relations, splits or resamples)."""
-    thresholds = [cuts[relation] for relation in members]
-    return np.log(np.clip(thresholds, LEAST**2, MOST))

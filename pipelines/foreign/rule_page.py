@@ -67,12 +67,14 @@ def _result_lines(result: Result) -> Iterator[str]:
     said[label("adaptive")] += ", held out"
     said["gain"] = f"{shown['gain']} points over {label(better)}"
     said["retrieves"] = f"{shown['retrieved']} % of the questions; saves {saved} of retrievals"
+    said["budget"] = _budget(result)
     said["verdict"] = result.file.verdict
     yield ""
     yield f"{result.file.below} below the threshold, {result.file.above} from it on"
     width = max(map(len, said))
     for name, text in said.items():
-        yield f"  {name:{width}}  {text}"
+        if text:
+            yield f"  {name:{width}}  {text}"
 
     rows = _rows([result])
     for row in rows:
@@ -88,6 +90,19 @@ def _result_lines(result: Result) -> Iterator[str]:
 
     if any(row["pooled"] for row in rows):
         yield "  * too few questions: the threshold of all relations together"
+
+
+def _budget(result: Result) -> str:
+    """What the thresholds' budget is, and how often they break it; "" without one."""
+    budget = result.file.budget
+    if budget is None:
+        return ""
+    broken = percent(result.figures["over_budget"])
+    most = percent(result.figures["retrieved_most"], 1)
+    return (
+        f"{percent(budget)} of the questions may retrieve, so the verdict is against not "
+        f"retrieving. More retrieve in {broken} of the splits, held out, and at most {most}"
+    )
 
 
 def decisions_tables(
@@ -215,6 +230,9 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
     verdicts = [f"{row['below']}: {row['verdict']}." for row in rows]
+    for result in results:
+        if result.file.budget:
+            verdicts.append(f"Budget with {result.file.below}: {_budget(result)}.")
     leads = f"With {label(results[0].file.below)}, the advice is {advice(rows[0])}."
     blocks: list[Block] = [figure, how, *verdicts, table]
     return Section("verdict", "Is a threshold worth it?", blocks, leads)

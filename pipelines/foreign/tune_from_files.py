@@ -38,6 +38,7 @@ def tune_from_files(
     without: Answered,
     others: Sequence[Answered],
     search: str,
+    budget: float,
     seed: int,
     resamples: int,
 ) -> list[Result]:
@@ -58,7 +59,7 @@ def tune_from_files(
             augmented.append(file)
     _check_differences(without, augmented, in_common)
     rows = in_common & np.isfinite(questions.signal)
-    settings = tuning.DEFAULTS.model_copy(update={"search": search})
+    settings = tuning.DEFAULTS.model_copy(update={"search": search, "budget": budget})
     _check_questions(questions, rows, settings.min_questions)
 
     ids = np.array(questions.ids, dtype=object)[rows]

@@ -233,6 +233,8 @@ class Thresholds(Section):
     pairs: list[Pair]
     # the search in use; all three are reported
     search: Literal["exact", "bins", "shrunk"]
+    # share of the questions that may retrieve; 1 sets no limit
+    budget: Annotated[float, Field(gt=0, le=1)]
     # random splits into a training side and a held-out side
     splits: PositiveInt
     # what splits draw: subjects with all their questions, or questions

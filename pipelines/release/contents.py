@@ -104,12 +104,18 @@ class ReleaseTable:
     @property
     def rules(self) -> TableRules:
         """What every row has to be."""
+        required = [column for column in self.names if column not in self.nullable]
+        unique = [[column] for column in self.unique]
+        unique.append(self.key)
+        named_by = self.key
+        if "question_id" in self.names:
+            named_by = ["question_id"]
         return TableRules(
-            required=[column for column in self.names if column not in self.nullable],
-            unique=[*([column] for column in self.unique), self.key],
+            required=required,
+            unique=unique,
             bad=self.bad,
             agreeing=self.agreeing,
-            named_by=["question_id"] if "question_id" in self.names else self.key,
+            named_by=named_by,
         )
 
 

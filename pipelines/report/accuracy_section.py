@@ -17,21 +17,12 @@ RELATIVE = "log popularity against the relation's mean, in its standard deviatio
 
 
 def section(tables: Tables) -> Section:
-    blocks: list[Block] = [
-        *_by_popularity(tables),
-        *_by_method(tables),
-        _whose_answers(tables),
-        " ".join(row["why"] for row in tables.rows("left_out")),
-        " ".join(_unknown(tables)),
-        _table(tables),
-        _table_of_groups(tables),
-        " ".join(_guessable(tables)),
-        *_beside_guesses(tables),
-        _table_of_guesses(tables),
-        _table_by_popularity(tables),
-        *_by_relative_popularity(tables),
-        _table_of_relations(tables),
-    ]
+    left_out = [row["why"] for row in tables.rows("left_out")]
+    blocks: list[Block] = [*_by_popularity(tables), *_by_method(tables)]
+    blocks += [_whose_answers(tables), " ".join(left_out), " ".join(_unknown(tables))]
+    blocks += [_table(tables), _table_of_groups(tables), " ".join(_guessable(tables))]
+    blocks += [*_beside_guesses(tables), _table_of_guesses(tables), _table_by_popularity(tables)]
+    blocks += [*_by_relative_popularity(tables), _table_of_relations(tables)]
 
     missing = " ".join(_too_few_known(tables))
     return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)

@@ -194,6 +194,8 @@ def _table_of_searches(tables: Tables) -> Table:
             "gain",
             "policy",
             "retrieved",
+            "over_budget",
+            "retrieved_most",
         ],
         {"method": "retriever", "gain": "gain", "policy": "use"},
     )

@@ -80,13 +80,29 @@ def decisions(folder):
         return list(csv.DictReader(file))
 
 
+def test_a_budget_is_kept_and_a_table_that_breaks_it_is_named(folder, tuned, longtail):
+    rule, said = tuned("closed.csv", "rag.csv", "--budget", "0.3")
+    assert rule["budget"] == 0.3
+    line = "30 % of the questions may retrieve, so the verdict is against not retrieving. More"
+    assert line in said
+    assert line in (folder / "thresholds/index.html").read_text(encoding="utf-8")
+    said = longtail("decide", "thresholds/rule.json", "popQA.tsv")[1]
+    share = sum(row["retrieve"] == "True" for row in decisions(folder)) / len(decisions(folder))
+    assert 0.2 < share <= 0.3
+    assert "warning" not in said
+    (folder / "others.csv").write_text("relation,popularity\ncapital,0\n", encoding="utf-8")
+    said = longtail("decide", "thresholds/rule.json", "others.csv")[1]
+    assert "warning: the rule's budget is 30 %\n" in said
+
+
 def test_the_documents_reader_decides_as_the_function_does(folder, root, tuned):
     made, _ = tuned("closed.csv", "rag.csv")
     text = (root / "docs/thresholds.md").read_text(encoding="utf-8")
     cells = re.findall(
         r"^\| ([^|]+) \|", text.split("## The rule\n")[1].split("\n## ")[0], re.MULTILINE
     )
-    assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
+    fields = {field for cell in cells for field in re.findall(r"`(\w+)`", cell)}
+    assert fields == set(made) | {"budget"}
     (shown,) = [
         block
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
