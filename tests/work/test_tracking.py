@@ -267,7 +267,6 @@ def test_a_run_that_lands_has_its_headlines_and_report(project):
     (report / "a.svg").touch()
     headlines = {"accuracy": 0.5, "adaptive_gain": 0.1, "never_accuracy": 0.4}
     run = Run("a flow", {}, pytest.fail, "a run")
-    run.describe("**what ran**")
     run.sum_up({"profile": "smoke"}, headlines, report.parent)
     run.land({"longtail.tags": "data/smoke/2026-10"})
     run.end("FINISHED")
@@ -276,7 +275,6 @@ def test_a_run_that_lands_has_its_headlines_and_report(project):
     assert parent.data.params == {"profile": "smoke"}
     assert parent.data.tags["longtail.tags"] == "data/smoke/2026-10"
     assert parent.data.metrics == headlines
-    assert parent.data.tags["mlflow.note.content"] == "**what ran**"
     files = client_of(project).list_artifacts(parent.info.run_id, "report/figures")
     assert [file.path for file in files] == ["report/figures/a.svg"]
 
