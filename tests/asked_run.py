@@ -1,5 +1,5 @@
-"""What a run leaves of what `longtail ask` reads: questions, entities, statements and
-thresholds.
+"""What a run leaves of what `longtail ask` reads: questions, entities, statements, thresholds and
+an index.
 """
 
 import json
@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tiny_models
+import yaml
 
 from pipelines.adaptive import subjects
+from pipelines.params import params_file
+from pipelines.retrieval import bm25_build
 
 ENTITIES = [  # qid, label, aliases, wiki_title, popularity
     ("Q1", "Black", ["The Black Film"], "Black (2005 film)", 100),
@@ -84,6 +88,22 @@ def write_tables(data: Path) -> None:
     pairs = ("bm25", "bm25_below_genread")
     in_use = rule(thresholds=CUTS, together=60.0, shared=["P106"])
     thresholds.write_text(json.dumps({"rules": {"popqa": {"tiny": dict.fromkeys(pairs, in_use)}}}))
+
+
+def write_project(folder: Path, values: dict, documents: list[dict[str, str | None]]) -> None:
+    """Make `folder` a project with these params, and BM25's index of the documents: their id, title
+    and text.
+    """
+    (folder / "conf").mkdir()
+    for name in ("dvc.yaml", "conf/config.yaml"):
+        (folder / name).touch()
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    docs = folder / "data/corpus/wikipedia/docs.parquet"
+    docs.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(documents), docs)
+    memory_gb = params_file.parse(values).ingest.memory_gb
+    index = folder / "data/index/bm25/wikipedia"
+    bm25_build.build(docs, index, memory_gb, tiny_models.compute(), "test")
 
 
 def rule(**fields) -> dict:

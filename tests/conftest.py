@@ -28,7 +28,10 @@ gc.set_threshold(
     100_000, 50, 50
 )  # a million objects of torch, Prefect and MLflow are there to stay
 settings.register_profile(
-    "on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "on any machine",
+    deadline=None,
+    max_examples=40,  # others in each run
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("on any machine")
 for name in http.CERTIFICATES:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,12 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 ROOMS = re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE)
 FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).rglob("*.py"))
 LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
-TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+
+
+@cache
+def code() -> dict[Path, list[ast.AST]]:
+    """The nodes of each file."""
+    return {file: [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))] for file in FILES}
 
 
 def defined(file: Path) -> set[str]:
@@ -55,8 +61,8 @@ def test_every_stage_of_the_journey_is_in_the_graph():
     assert [stage for stage in stages if f"\n  {stage}:\n" not in text] == []
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
 
@@ -67,12 +73,12 @@ def test_the_rooms_are_all_on_the_map():
         "flows"
     }
     back = []
-    for file, tree in TREES.items():
+    for file, nodes in code().items():
         top, *folders, _ = file.relative_to(ROOT).parts
         room = (
             ROOMS.index("flows") if top == "flows" else ROOMS.index(folders[0]) if folders else -1
         )
-        for name in imports(tree):
+        for name in imports(nodes):
             of = (
                 name.split(".")[0]
                 if name.startswith("flows")
@@ -85,21 +91,21 @@ def test_the_rooms_are_all_on_the_map():
 
 def test_the_product_imports_nothing_of_the_sample():
     """A wheel has no sample."""
-    names = {name.partition(".")[0] for tree in TREES.values() for name in imports(tree)}
+    names = {name.partition(".")[0] for nodes in code().values() for name in imports(nodes)}
     assert "pipelines" in names
     assert "sample" not in names
 
 
-def assigned(tree: ast.AST) -> Iterator[str]:
+def assigned(nodes: list[ast.AST]) -> Iterator[str]:
     """The attributes that code sets on modules of LIBRARIES, or on what it imports from them."""
     names = {
         (alias.asname or alias.name).partition(".")[0]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
         if (getattr(node, "module", None) or alias.name).partition(".")[0] in LIBRARIES
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         changed = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
         called = (
             isinstance(node, ast.Call)
@@ -115,8 +121,10 @@ def assigned(tree: ast.AST) -> Iterator[str]:
 
 def test_nothing_is_assigned_into_a_library():
     swapped = "import dvc.dvcfile\nfrom dvc.stage import run\nrun._run = f\nsetattr(dvc.dvcfile, 'modify_yaml', f)"
-    assert [*assigned(ast.parse(swapped))] == ["run._run", "setattr(dvc.dvcfile, 'modify_yaml', f)"]
-    assert {str(file): found for file, tree in TREES.items() if (found := [*assigned(tree)])} == {}
+    nodes = [*ast.walk(ast.parse(swapped))]
+    assert [*assigned(nodes)] == ["run._run", "setattr(dvc.dvcfile, 'modify_yaml', f)"]
+    found = {str(file): [*assigned(nodes)] for file, nodes in code().items()}
+    assert {file: names for file, names in found.items() if names} == {}
 
 
 def test_no_two_modules_have_one_name():
@@ -132,8 +140,8 @@ def test_one_module_writes_and_reads_parquet_files():
     """So that every page has a checksum, and every reader looks at it."""
     users = {
         file.relative_to(ROOT).as_posix()
-        for file, tree in TREES.items()
-        for node in ast.walk(tree)
+        for file, nodes in code().items()
+        for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom) and "pyarrow.parquet" in ast.unparse(node)
     }
     assert users == {"pipelines/storage/parquet.py"}
@@ -141,8 +149,8 @@ def test_one_module_writes_and_reads_parquet_files():
 
 def sql() -> Iterator[tuple[Path, ast.Constant | ast.JoinedStr, str]]:
     """The texts with SQL in all modules, with their source."""
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, nodes in code().items():
+        for node in nodes:
             text = ast.unparse(node) if isinstance(node, ast.Constant | ast.JoinedStr) else ""
             if re.search(r"\b(SELECT|FROM|COPY|INSERT|SET|CREATE)\b .", text):
                 yield file, node, text
@@ -184,8 +192,8 @@ def test_every_package_that_code_imports_is_declared():
     }
     modules = {
         (alias.name if isinstance(node, ast.Import) else node.module).partition(".")[0]
-        for tree in TREES.values()
-        for node in ast.walk(tree)
+        for nodes in code().values()
+        for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     } - {*sys.stdlib_module_names, "pipelines", "flows"}

@@ -94,9 +94,7 @@ def test_the_table_has_exactly_the_benchmarks_that_there_are(root):
 
 
 @pytest.mark.slow
-def test_a_models_rows_say_how_many_tokens_it_read(
-    tmp_path,
-):
+def test_a_models_rows_say_how_many_tokens_it_read(tmp_path):
     """They say that llama.cpp is missing."""
     names, text = [f"Page {i}" for i in range(9)], " ".join(map(str, range(100, 116)))
     with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", encoding="utf-8") as file:

@@ -43,11 +43,10 @@ def test_stages_follow_params_and_their_own_code():
     """Together, where a module runs as several stages; of `compute` only what can change a
     result.
     """
+    fingerprints = code.of_stages()
     for module in {module_of(stage) for stage in STAGES}:
-        name, of_module = (
-            module.rpartition(".")[2],
-            [stage for stage in STAGES if module_of(stage) == module],
-        )
+        name = module.rpartition(".")[2]
+        of_module = [stage for stage in STAGES if module_of(stage) == module]
         keys = {key for stage in of_module for key in followed(stage)[0]}
         named, used = {key.split(".")[0] for key in keys}, sections_of(module)
         sections = {
@@ -74,7 +73,7 @@ def test_stages_follow_params_and_their_own_code():
         for stage in of_module:
             assert STAGES[stage].get("desc"), stage
             assert stage == "code" or (
-                f"stage.{name}" in followed(stage)[1] and name in code.of_stages()
+                f"stage.{name}" in followed(stage)[1] and name in fingerprints
             ), stage
             has_workers = STAGES[stage].get("meta", {}).get("workers") in ("one", "all")
             assert has_workers == computes, stage
@@ -141,9 +140,7 @@ def test_each_language_model_has_its_stages(stages_of):
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
-def test_the_tutorial_counts_the_stages(
-    stages_of,
-):
+def test_the_tutorial_counts_the_stages(stages_of):
     """Its table of a run is a possible one."""
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     stages = stages_of()

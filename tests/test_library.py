@@ -79,9 +79,7 @@ def test_a_module_is_imported_without_the_packages():
     assert "numpy" not in imported["flows.cli"], "each command would wait for it"
 
 
-def test_commands_for_any_folder_need_no_pipeline_package(
-    tmp_path,
-):
+def test_commands_for_any_folder_need_no_pipeline_package(tmp_path):
     """Others say what to install."""
     made = systems.make(90)
     systems.popqa(tmp_path / "popQA.tsv", made)

@@ -106,9 +106,7 @@ def test_a_name_says_kind_and_retriever():
     assert methods.ordered(mixed) == ordered
 
 
-def test_an_index_is_searched_with_its_own_encoder(
-    two_retrievers,
-):
+def test_an_index_is_searched_with_its_own_encoder(two_retrievers):
     """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were
     used.
     """

@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -537,9 +538,7 @@ def test_no_figure_of_the_sample_is_typed(pages):
             assert not (number and of_sample), (file.name, sentence)
 
 
-def test_pages_name_figures_that_are_known(
-    root,
-):
+def test_pages_name_figures_that_are_known(root):
     """A line that begins with a comment is no Markdown to its end."""
     texts = page_numbers.pages()
     named = [name for text in texts.values() for name in re.findall(r"<!--([\w-]+)-->\S", text)]
@@ -604,6 +603,9 @@ def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatc
         f"```sh\nmake run  # a comment\nlongtail compare examples/closed.csv \\\n  {files}\n```"
     )
     block = f"{command}\n\n<!--output-->\n```\n{{}}  ...\n```\n"
+    run = page_numbers.run_longtail
+    printed = cache(lambda command: run(command, tmp_path))
+    monkeypatch.setattr(page_numbers, "run_longtail", lambda command, folder: printed(command))
     after = page_numbers.fill(block.format("  1  rag  1\nclosed less rag: 1\n"), tmp_path)
     without, always = (100 * right.mean() for right in (made.closed, made.augmented))
     assert re.search(

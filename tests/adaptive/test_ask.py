@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import completions_server
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
-from asked_run import QUESTIONS, questions, write_tables
+from asked_run import QUESTIONS, questions, write_project, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
@@ -23,9 +21,10 @@ from pipelines.answering.session import Session
 from pipelines.lm import open_lm
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
-from pipelines.retrieval import bm25_build, retriever
+from pipelines.retrieval import retriever
 
 SHOTS = 3
+TITLES = ["Velm", "The Long Field", "Black"]
 DOCUMENTS = [
     "Velm is the capital of Norland.",
     "The Long Field was made by Mira Tosh.",
@@ -41,30 +40,17 @@ POPULAR, RARE = (
 def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """What a run leaves of what `ask` reads, with a random language model and an index."""
     folder = tmp_path_factory.mktemp("project")
-    data = folder / "data"
-    write_tables(data)
-    (folder / "conf").mkdir()
-    for name in ("dvc.yaml", "conf/config.yaml"):
-        (folder / name).touch()
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["answer"]["n_shots"], values["lms"], values["compute"]["threads"] = (
-        SHOTS,
-        ["tiny", "other"],
-        1,
-    )
+    values["answer"]["n_shots"] = SHOTS
+    values["lms"] = ["tiny", "other"]
     values["lm"]["other"] = values["lm"]["tiny"]
-    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    tiny_models.language_model(data / "models/lm/tiny", positions=512)
-    docs = data / "corpus/wikipedia/docs.parquet"
-    docs.parent.mkdir(parents=True)
-    ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
-    pq.write_table(
-        pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs
-    )
-    index = data / "index/bm25/wikipedia"
-    bm25_build.build(
-        docs, index, params_file.parse(values).ingest.memory_gb, tiny_models.compute(), "test"
-    )
+    values["compute"]["threads"] = 1
+    documents = []
+    for number, (title, text) in enumerate(zip(TITLES, DOCUMENTS, strict=True)):
+        documents.append({"id": f"{number}:0", "title": title, "text": text})
+    write_project(folder, values, documents)
+    write_tables(folder / "data")
+    tiny_models.language_model(folder / "data/models/lm/tiny", positions=512)
     return folder
 
 

@@ -230,9 +230,7 @@ def test_a_share_stays_between_nothing_and_everything():
     assert accuracy.low < 0.8 < accuracy.value < accuracy.high == 1.0
 
 
-def test_very_many_questions_have_fewer_resamples(
-    monkeypatch,
-):
+def test_very_many_questions_have_fewer_resamples(monkeypatch):
     """Clusters are then drawn in groups."""
     pairs = made_pairs(300)
     monkeypatch.setattr(refits, "CELLS", 300 * 45)

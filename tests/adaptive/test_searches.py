@@ -64,7 +64,7 @@ def test_a_question_counted_thrice_is_there_three_times(drawn):
 
 
 @given(st.lists(questions(lowest=1, most=12), min_size=1, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_bins_are_the_notebooks_to_the_same_numbers(relations):
     names = ("relation", "popularity", "closed", "augmented")
     frames = [

@@ -109,9 +109,7 @@ def test_batches_and_arrival_change_nothing(tokenizer, monkeypatch):
     assert len(joined(more[1])) > len(joined(first[1]))
 
 
-def test_a_page_keeps_its_title_beside_its_text(
-    tokenizer,
-):
+def test_a_page_keeps_its_title_beside_its_text(tokenizer):
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
     others = [(i, "P", text_of(i)) for i in range(20, 40)]
     pages = [
@@ -229,9 +227,7 @@ def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer, capsys):
     )
 
 
-def test_bad_input_stops_the_stage_and_leaves_nothing(
-    tokenizer,
-):
+def test_bad_input_stops_the_stage_and_leaves_nothing(tokenizer):
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
     *_, rejects = make(tokenizer, chosen(share=0.0))
     assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [

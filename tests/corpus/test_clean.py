@@ -116,7 +116,7 @@ def by_the_parser(wikitext: str) -> str | tuple[str]:
         return text_or_error(wikitext)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(MARKS + BREAKS), max_size=40).map("".join))
 @example("mailto:\r")
 @example("{{convert|5\n|km}}" * 150 + "{{nowrap|a}}")

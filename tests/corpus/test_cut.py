@@ -19,7 +19,7 @@ def encoder(request: pytest.FixtureRequest, folder, slow):
     return open_encoder(folder) if request.param == "fast" else slow
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(text=TEXT, size=st.integers(1, 20), least=st.integers(1, 20))
 @example(text=WIDE * 4, size=1, least=1)
 @example(text="", size=1, least=1)
@@ -54,7 +54,6 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, folder, text
         )
 
 
-@settings(max_examples=80)
 @given(
     text=TEXT,
     context=st.integers(1, 9),
@@ -84,7 +83,6 @@ def test_separate_windows_follow_one_another(encoder, text, context, continuatio
     )
 
 
-@settings(max_examples=80)
 @given(text=TEXT, context=st.integers(1, 9), stride=st.integers(1, 9))
 @example(text=WIDE * 6, context=3, stride=4)
 def test_rolling_windows_predict_every_token_once(encoder, text, context, stride):

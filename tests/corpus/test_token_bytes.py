@@ -121,7 +121,6 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return open_encoder(folder)
 
 
-@settings(max_examples=60)
 @given(texts=st.lists(TEXT, max_size=3), size=st.integers(1, 12))
 @example(texts=["a" + " " * 40 + "\n" * 40 + "b"], size=1)
 @example(texts=[ODD * 3], size=5)
@@ -134,7 +133,7 @@ def test_pieces_join_to_the_text_and_none_is_empty(encoder, texts, size):
         assert sum(end - begin for begin, end in ranges) == len(tokens.ids)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     texts=st.lists(
         ANY_TEXT | st.text("'tsredlvmc a\n\r\t\u00a0\u0085x1é北!", max_size=60), max_size=4

@@ -80,9 +80,7 @@ def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
     return accuracy.by_group(answers, Guesses(**nothing | guesses), {})
 
 
-def test_accuracy_without_guessable_questions_is_shown(
-    answers,
-):
+def test_accuracy_without_guessable_questions_is_shown(answers):
     """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published
     rule on 19 as well."""
     named, word, right = (
@@ -240,9 +238,7 @@ def test_neighbours_are_put_together_until_each_has_enough():
     assert merged([39, 0, 1]) == [slice(0, 3)]
 
 
-def test_no_bin_has_fewer_than_forty_questions(
-    answers,
-):
+def test_no_bin_has_fewer_than_forty_questions(answers):
     """Three bins of equal size stand in place of deciles."""
     least = {
         questions: popularity_bins.least_of(questions)
@@ -301,9 +297,7 @@ def test_relative_popularity_compares_within_a_relation(answers, single):
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 
 
-def test_small_bins_of_relative_popularity_are_left_out(
-    answers,
-):
+def test_small_bins_of_relative_popularity_are_left_out(answers):
     """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39
     questions."""
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)

@@ -46,9 +46,7 @@ def evaluated(tmp_path_factory):
     return SimpleNamespace(flat=flat, table=table, figures=figures, orders=orders)
 
 
-def test_figures_share_a_bootstrap_in_one_order(
-    evaluated,
-):
+def test_figures_share_a_bootstrap_in_one_order(evaluated):
     """A sum's last digits depend on its column."""
     settings = [[name for name in order if name.endswith(" bpb")] for order in evaluated.orders]
     several = [names for names in settings if len(names) > 1]

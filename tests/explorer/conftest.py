@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import asked_run
 import hostile
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import scored_texts
 import small_results
@@ -21,7 +20,6 @@ from pipelines.explorer.run import Run, RunParams
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
-from pipelines.retrieval import bm25_build
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -77,31 +75,17 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     """
     folder = tmp_path_factory.mktemp("asked")
     data = folder / "data"
-    asked_run.write_tables(data)
-    (folder / "conf").mkdir()
-    for name in ("dvc.yaml", "conf/config.yaml"):
-        (folder / name).touch()
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["answer"]["n_shots"], values["compute"]["threads"], values["replug"]["top_k"] = 2, 1, 2
-    values["answer"]["passages"] = 2
+    values["answer"] |= {"n_shots": 2, "passages": 2}
+    values["compute"]["threads"] = 1
+    values["replug"]["top_k"] = 2
     values["lm"]["tiny"]["n_shots"] = None
-    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    documents = []
+    for number, (title, text) in enumerate(DOCUMENTS.items()):
+        documents.append({"id": f"{number}:0", "title": title, "text": text})
+    asked_run.write_project(folder, values, documents)
+    asked_run.write_tables(data)
     tiny_models.language_model(data / "models/lm/tiny", positions=512)
-    docs = data / "corpus/wikipedia/docs.parquet"
-    docs.parent.mkdir(parents=True)
-    columns = {
-        "id": [f"{i}:0" for i in range(len(DOCUMENTS))],
-        "title": [*DOCUMENTS],
-        "text": [*DOCUMENTS.values()],
-    }
-    pq.write_table(pa.table(columns), docs)
-    bm25_build.build(
-        docs,
-        data / "index/bm25/wikipedia",
-        params_file.parse(values).ingest.memory_gb,
-        tiny_models.compute(),
-        "test",
-    )
     lm = LocalModel(
         data / "models/lm/tiny",
         name="tiny",

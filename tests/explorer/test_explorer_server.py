@@ -5,9 +5,6 @@ elsewhere tries.
 import html
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 from urllib.parse import urlencode
 
@@ -15,7 +12,6 @@ import hostile
 import psutil
 import pytest
 import requests
-from waiting import PATIENCE
 
 from flows import explorer
 from pipelines.errors import LongtailError
@@ -146,25 +142,6 @@ def test_hostile_texts_are_words_on_every_page(spoilt):
             answer = requests.get(address + path)
             assert answer.status_code in (200, 404), path
             assert not re.search(hostile.STEERING, words_of(answer.text)), path
-
-
-def test_the_command_says_where_its_pages_open(asked, root):
-    command = [sys.executable, "-m", "flows.cli", "explore", "/questions?method=bm25&cell=both"]
-    child = subprocess.Popen(
-        command,
-        cwd=asked.folder,
-        env={"PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    name, address = child.stdout.readline().split(maxsplit=1)
-    assert (name, child.stdout.readline()) == ("explorer:", "(Ctrl-C ends it)\n")
-    assert "cell=both" in address
-    assert requests.get(address.strip()).status_code == 200
-    child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
-    assert child.returncode == 0
 
 
 def test_an_index_that_a_run_made_anew_is_opened_anew(at_work, tmp_path, monkeypatch):

@@ -306,7 +306,8 @@ def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
         note.parent.mkdir(parents=True)
         url = f"http://127.0.0.1:{prefect.server_port}/api"
         note.write_text(json.dumps({"url": url, "home": str(note.parent)}))
-        command = [sys.executable, "-m", "flows.cli", "explore", "--all"]
+        page = "/questions?method=bm25&cell=both"
+        command = [sys.executable, "-m", "flows.cli", "explore", "--all", page]
         child = subprocess.Popen(
             command,
             cwd=tmp_path,
@@ -315,6 +316,7 @@ def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
             text=True,
         )
         lines = [child.stdout.readline() for _ in range(4)]
+        assert re.fullmatch(r"explorer: +http://\S+/questions\?.*cell=both\n", lines[0])
         assert lines[1::2] == [
             f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n",
             "(Ctrl-C ends it)\n",

@@ -175,9 +175,7 @@ def test_a_dvc_whose_output_is_read_no_more_is_stopped(project, monkeypatch):
     assert started[0].wait(60) == -signal.SIGTERM
 
 
-def test_a_cut_dvc_lock_is_replaced_by_its_copy(
-    project,
-):
+def test_a_cut_dvc_lock_is_replaced_by_its_copy(project):
     """Without a copy the results come from the run cache."""
     lock = Path("dvc.lock")
     whole = lock.read_text()

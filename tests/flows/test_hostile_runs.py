@@ -50,9 +50,7 @@ stages:
 """
 
 
-def test_hostile_labels_steer_no_terminal_page_or_tag(
-    project,
-):
+def test_hostile_labels_steer_no_terminal_page_or_tag(project):
     """Where the stage is done, fails, and breaks."""
     (project.folder / "work.py").write_text(STAGE)
     (project.folder / "labels.json").write_text(json.dumps(hostile.LABELS), encoding="utf-8")

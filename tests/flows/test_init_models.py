@@ -9,9 +9,7 @@ from user_folder import FILES, LAPTOP, bert, composed, gpt, model, write
 from flows.init import model_folders, write_profile
 
 
-def test_the_smaller_language_model_is_the_main_one(
-    checkout,
-):
+def test_the_smaller_language_model_is_the_main_one(checkout):
     """Why no chat template is used is said."""
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
@@ -146,9 +144,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     assert composed().retriever["dense"].path == "sample/models/retriever"
 
 
-def test_only_what_is_known_to_encode_texts_is_an_encoder(
-    checkout,
-):
+def test_only_what_is_known_to_encode_texts_is_an_encoder(checkout):
     write(checkout, FILES["wikipedia"])
     others = (
         "LlamaForRewardModel", "Qwen2ForRewardModel", "Qwen2ForProcessRewardModel", "LlamaForTokenClassification",

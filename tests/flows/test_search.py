@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
@@ -12,12 +11,13 @@ import json_keys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from asked_run import write_project
+from profile_values import values_of
 
 from flows.commands import asking
 from pipelines.answering import given_passages
 from pipelines.foreign import imported_passages, passage_layouts
-from pipelines.params import params, params_file
-from pipelines.retrieval import bm25_build
+from pipelines.params import params
 
 TEXTS = [
     "Velm is the capital of Norland. " * 20,
@@ -26,30 +26,24 @@ TEXTS = [
 ]
 
 
-def indexed(folder, monkeypatch, root, titles, texts):
+def indexed(folder, monkeypatch, titles, texts):
     """Make `folder` a project that has one index: BM25 over Wikipedia."""
-    (folder / "conf").mkdir()
-    for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
-        shutil.copy(root / name, folder / name)
+    documents = []
+    for number, (title, text) in enumerate(zip(titles, texts, strict=True), start=1):
+        documents.append({"id": f"wikipedia:{number}:0", "title": title, "text": text})
+    write_project(folder, values_of("sample"), documents)
     monkeypatch.chdir(folder)
-    docs = folder / "data/corpus/wikipedia/docs.parquet"
-    docs.parent.mkdir(parents=True)
-    ids = [f"wikipedia:{number}:0" for number in range(1, len(texts) + 1)]
-    pq.write_table(pa.table({"id": ids, "title": titles, "text": texts}), docs)
-    compute = params.Compute(threads=1, workers=1, dask=None, device="cpu")
-    memory_gb = params_file.load_params().ingest.memory_gb
-    bm25_build.build(docs, folder / "data/index/bm25/wikipedia", memory_gb, compute, "test")
 
 
 @pytest.fixture
-def longtail(tmp_path, monkeypatch, root, call):
+def longtail(tmp_path, monkeypatch, call):
     """The command in such a project."""
     titles = [
         "Velm",
         "Mira Tosh, an author whose name is so long that it does not fit into one line",
         None,
     ]
-    indexed(tmp_path, monkeypatch, root, titles, TEXTS)
+    indexed(tmp_path, monkeypatch, titles, TEXTS)
     monkeypatch.setenv("COLUMNS", "80")
     return call
 
@@ -162,9 +156,9 @@ def test_the_command_knows_every_layout():
     assert [layout.value for layout in asking.Layout] == [*passage_layouts.LAYOUTS]
 
 
-def test_hostile_titles_and_texts_are_harmless_on_any_terminal(tmp_path, monkeypatch, root, call):
+def test_hostile_titles_and_texts_are_harmless_on_any_terminal(tmp_path, monkeypatch, call):
     texts = [f"{label} harbour {label}" for label in hostile.LABELS]
-    indexed(tmp_path, monkeypatch, root, hostile.LABELS, texts)
+    indexed(tmp_path, monkeypatch, hostile.LABELS, texts)
     for encoding in ("utf-8", "ascii"):
         for words in ([], ["--json"]):
             with redirect_stdout(

@@ -35,7 +35,7 @@ def test_a_key_is_in_no_file_of_a_project(project):
     project.environment["HTTPS_PROXY"] = f"http://ada:{KEY}-proxy@proxy.example:1"
     for text in ("leak in a line", "leak in a traceback"):
         (project.folder / "input.txt").write_text(text)
-        done = project.real("run")
+        done = project.longtail("run", tracked=True)
         said = done.stdout + done.stderr
         assert done.returncode == 1
         assert "(secret)" in said, said

@@ -197,9 +197,7 @@ def test_finished_blocks_are_not_parsed_again(raw, monkeypatch):
     assert ["ADA L."] in [row["aliases"] for row in read("out", "entities")]
 
 
-def test_one_dumps_bad_lines_are_not_hidden_by_another(
-    raw,
-):
+def test_one_dumps_bad_lines_are_not_hidden_by_another(raw):
     """A bad dump leaves the last result alone."""
     dump(raw, [*WORLD, *(item(n, "x", "X") for n in range(100, 200))], "1.json.gz")
     build(raw)

@@ -173,9 +173,7 @@ def test_all_questions_on_a_subject_are_in_one_split():
     assert split_of(0, ["http://www.wikidata.org/entity/Q1"], 0.25) == list(splits[1])
 
 
-def test_the_published_set_comes_through_byte_for_byte(
-    real,
-):
+def test_the_published_set_comes_through_byte_for_byte(real):
     """743 published rows hold answers from triples that were never published: there ours are fewer,
     never others.
     """
@@ -334,9 +332,7 @@ def test_the_same_triples_give_the_same_bytes():
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
-def test_the_published_file_must_be_there_alone(
-    old_file,
-):
+def test_the_published_file_must_be_there_alone(old_file):
     """On the Hub it is called test.tsv."""
     (raw := Path("raw")).mkdir()
     text = old_file.read_text()

@@ -145,9 +145,7 @@ def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
     assert yaml.safe_load(text.split("---")[1])["license"] == "apache-2.0"
 
 
-def test_popqas_tsv_is_in_the_published_format(
-    first,
-):
+def test_popqas_tsv_is_in_the_published_format(first):
     """The card's way of reading it tells unknown from rare."""
     rows = published.read_published(first / "popqa.tsv", Rejects(0.0)).to_pylist()
     assert rows == [{name: row[name] for name in published.COLUMNS} for row in questions()]

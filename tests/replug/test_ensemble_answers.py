@@ -107,9 +107,7 @@ def test_a_model_unfit_for_the_params_is_refused_first():
         check_ability(lm, voting)
 
 
-def test_an_undecided_answer_is_elected(
-    capsys,
-):
+def test_an_undecided_answer_is_elected(capsys):
     """It counts the tokens of both."""
 
     class Undecided(Recording):

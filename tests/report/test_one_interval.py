@@ -74,9 +74,7 @@ def test_one_accuracy_has_one_interval_in_all_tables_of_a_run(written):
     assert several > 10
 
 
-def test_both_pages_show_the_same_accuracies(
-    files,
-):
+def test_both_pages_show_the_same_accuracies(files):
     made = systems.make()
     pages = [
         html.unescape(files[name].read_text(encoding="utf-8"))

@@ -87,9 +87,7 @@ def test_each_section_begins_with_a_plain_sentence(made):
     )
 
 
-def test_the_introduction_says_what_is_fictional(
-    made,
-):
+def test_the_introduction_says_what_is_fictional(made):
     """The settings name models without their folders."""
     whole, settings = page_of(made[0]), settings_of(made[0])
     box = whole[whole.index('<aside class="real"') : whole.index("</aside>")]
@@ -204,9 +202,7 @@ def test_each_model_has_its_accuracy_by_all_its_methods(made):
         } == own, name
 
 
-def test_no_point_has_fewer_than_forty_questions(
-    made,
-):
+def test_no_point_has_fewer_than_forty_questions(made):
     """The least popular stand beside all."""
     folder, right = made
     rows = of_tiny(folder, "accuracy-by-popularity", answered="dense")

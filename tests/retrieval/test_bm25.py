@@ -119,25 +119,21 @@ def find(zipf, *asked, **kwargs):
     return bm25.BM25(zipf[0].parent / "out", zipf[0]).search(*asked, **kwargs)
 
 
-@pytest.mark.parametrize("k", [1, 40, 300, 1000])
-def test_any_k_equals_the_formula_over_all_segments_and_batches(zipf, k, monkeypatch):
+def test_any_k_equals_the_formula_over_all_segments_and_batches(zipf, monkeypatch):
+    """The last query's 18,000 terms are added in float32."""
     monkeypatch.setattr(analyser, "TEXTS_AT_ONCE", 3)
-    queries = [
-        zipf[1][7],
-        "w1 w2 w3",
-        "w77",
-        " ".join(zipf[1] * 2),
-    ]  # the last: 18,000 terms in float32
-    positions, scores = find(zipf, queries, k)
-    assert positions.shape == scores.shape == (4, min(k, 300))
-    for query, places, best, rtol in zip(
-        queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True
-    ):
-        expected = formula(query, zipf[1])
-        np.testing.assert_allclose(best, np.sort(expected)[::-1][:k], rtol=rtol)
-        np.testing.assert_allclose(best, expected[places], rtol=rtol)
-        assert len(set(places.tolist())) == len(places)
-        assert (np.diff(places)[np.diff(best) == 0] > 0).all()
+    queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1] * 2)]
+    expected = [formula(query, zipf[1]) for query in queries]
+    for k in (1, 40, 300, 1000):
+        positions, scores = find(zipf, queries, k)
+        assert positions.shape == scores.shape == (4, min(k, 300))
+        for of_query, places, best, rtol in zip(
+            expected, positions, scores, [1e-5] * 3 + [1e-4], strict=True
+        ):
+            np.testing.assert_allclose(best, np.sort(of_query)[::-1][:k], rtol=rtol)
+            np.testing.assert_allclose(best, of_query[places], rtol=rtol)
+            assert len(set(places.tolist())) == len(places)
+            assert (np.diff(places)[np.diff(best) == 0] > 0).all()
 
 
 def test_documents_and_queries_go_through_the_same_analyser(searching):
@@ -155,17 +151,15 @@ def test_documents_and_queries_go_through_the_same_analyser(searching):
 
 
 def test_words_have_letters_digits_and_marks():
-    every = " ".join(
-        f"a{chr(i)}"
-        for i in range(sys.maxunicode + 1)
-        if unicodedata.category(chr(i)) not in ("Cn", "Cs")
-    )
+    # without scripts that have no spaces
+    numbers = (*range(0xE00), *range(0x2000, 0x2070))
+    characters = [chr(i) for i in numbers if unicodedata.category(chr(i)) not in ("Cn", "Cs")]
     texts = [
         "",
         " It's 3.5\nsnake_case\x00 ",
         "\ud800 an argument \udcff",
         "Ω\u0301Σ हिन्दी oʼzbek \u0301",
-        re.sub(r"a[^\0-\u0dff\u2000-\u206f]", "", every),  # without scripts that have no spaces
+        " ".join(f"a{character}" for character in characters),
     ]
     for batch in (texts, texts[:2]):  # the second is all ASCII
         for text, cut in zip(batch, Analyser().words(batch).to_pylist(), strict=True):

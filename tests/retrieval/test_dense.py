@@ -94,7 +94,6 @@ def test_each_kind_reaches_the_recall_asked_for(indexes, kind):
     assert kind != "flat" or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
 
-@hypothesis.settings(max_examples=40)
 @hypothesis.given(
     kind=st.sampled_from(KINDS),
     k=st.one_of(st.integers(1, 60), st.sampled_from([COUNT - 1, COUNT, COUNT + 7])),

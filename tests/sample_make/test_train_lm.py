@@ -58,9 +58,7 @@ def test_same_seed_same_bytes(words, tmp_path):
     assert made["one"]["model.safetensors"] != made["other"]["model.safetensors"]
 
 
-def test_attention_starts_by_matching_and_copying(
-    model,
-):
+def test_attention_starts_by_matching_and_copying(model):
     """One head starts by looking at the token before."""
     attention = model.model.layers[1].self_attn
     value, out = attention.v_proj.weight, attention.o_proj.weight

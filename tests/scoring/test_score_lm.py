@@ -25,9 +25,7 @@ def rows(name, folder=OUT):
     return pq.read_table(folder / f"{name}.parquet").to_pylist()
 
 
-def test_a_tables_row_is_the_models_own_score(
-    scored,
-):
+def test_a_tables_row_is_the_models_own_score(scored):
     """It is by its own tokens, on the same bytes and documents."""
     queries, docs = ({row["id"]: row for row in rows(name, CORPUS)} for name in ("queries", "docs"))
     tests, tokens = sorted(name for name, query in queries.items() if query["split"] == "test"), {}

@@ -257,9 +257,7 @@ def ranges(server: Wikimedia) -> list[str | None]:
     return [begin for (path, _), (method, begin) in asked if (method, path) == ("GET", f"/{NAME}")]
 
 
-def test_a_cut_connection_goes_on_where_it_stopped(
-    server: Wikimedia,
-) -> None:
+def test_a_cut_connection_goes_on_where_it_stopped(server: Wikimedia) -> None:
     """It does not go on behind an error page."""
     first, then = 20 * http.BLOCK + 5, 23 * http.BLOCK + 5
     page = Fault(

@@ -165,9 +165,7 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
     assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
 
 
-def test_fifty_titles_are_asked_for_at_once(
-    wikimedia: Wikimedia,
-) -> None:
+def test_fifty_titles_are_asked_for_at_once(wikimedia: Wikimedia) -> None:
     """Long ones fit into an address."""
     texts = {f"Page {n:03}": f"text {n}" for n in range(101)}
     played(wikimedia, texts, redirects={"Page 200": "Page 000"})

@@ -182,9 +182,7 @@ def test_a_later_moved_article_is_found_by_its_page_id(tmp_path):
         assert counts == {"X": 60} | ({X: expected} if expected else {})
 
 
-def test_views_count_for_the_page_that_was_there(
-    tmp_path,
-):
+def test_views_count_for_the_page_that_was_there(tmp_path):
     """Its title may since be another article's or a redirect."""
     path = saved(
         tmp_path / "v.txt",
@@ -344,9 +342,7 @@ def table(path, text: str | bytes) -> dict[int, str]:
     )
 
 
-def test_redirects_are_read_from_tables_of_any_year(
-    tmp_path,
-):
+def test_redirects_are_read_from_tables_of_any_year(tmp_path):
     """Titles are, too; one line or many hold them."""
     expected = dict(zip((10, 13, 20, 21, 23, 24, 25, 27), TITLES, strict=True))
     assert table(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == expected

@@ -146,9 +146,7 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
     assert (again.rows, again.bad, again.read) == (whole.rows, whole.bad, 30)
 
 
-def test_rows_that_are_not_kept_count_towards_the_share(
-    monkeypatch,
-):
+def test_rows_that_are_not_kept_count_towards_the_share(monkeypatch):
     """A long bad input is given up."""
     monkeypatch.setattr("pipelines.sources.rejects.ROWS_KEPT", 1)
     with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):

@@ -219,9 +219,7 @@ def tokens(folder: Path, data: str | bytes) -> Path:
     return saved(folder / "wiki.train.tokens", data)
 
 
-def test_an_article_reaches_to_the_next_ones_title(
-    tmp_path: Path,
-) -> None:
+def test_an_article_reaches_to_the_next_ones_title(tmp_path: Path) -> None:
     """It begins with the blank line before its title."""
     path = tokens(tmp_path, ONE + TWO)
     articles, rejects = read(read_wikitext, path)

@@ -145,9 +145,7 @@ def test_the_order_of_keys_and_spaces_change_nothing(tmp_path, order, title, sep
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 
 
-def test_an_item_without_names_needs_an_article(
-    tmp_path,
-):
+def test_an_item_without_names_needs_an_article(tmp_path):
     """Its statements and links may well speak of English; empty maps may be written as lists."""
     motto = statement(2) | {
         "references": [{"value": {"text": "x", "language": "en"}, "key": "enwiki"}]

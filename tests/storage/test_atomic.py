@@ -148,9 +148,7 @@ def test_what_killed_processes_left_is_swept_away():
     child.wait()
 
 
-def test_the_next_writer_sweeps_another_file_system(
-    disk,
-):
+def test_the_next_writer_sweeps_another_file_system(disk):
     """Killed processes left it there."""
     (disk / "data").mkdir()
     Path("data").symlink_to(disk / "data")

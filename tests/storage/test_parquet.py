@@ -128,9 +128,7 @@ def groups(file: str) -> tuple[list[int], list[int]]:
     return sizes, written.read()[0].to_pylist()
 
 
-def test_row_groups_are_full_but_for_the_last(
-    monkeypatch,
-):
+def test_row_groups_are_full_but_for_the_last(monkeypatch):
     """Threads change no byte."""
     monkeypatch.setattr(database, "ROWS_PER_GROUP", 1000)
     for rows, full in ((0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])):

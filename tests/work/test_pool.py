@@ -76,9 +76,7 @@ def meet(number: int) -> tuple[str, str, str]:
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]
 
 
-def test_results_and_errors_come_home_from_processes(
-    monkeypatch,
-):
+def test_results_and_errors_come_home_from_processes(monkeypatch):
     """They see a GPU each, the project and its threads."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")

@@ -32,9 +32,7 @@ def here(root, tmp_path, monkeypatch):
     monkeypatch.delenv("DVC_STAGE", raising=False)
 
 
-def test_the_last_line_says_where_the_result_is(
-    capsys,
-):
+def test_the_last_line_says_where_the_result_is(capsys):
     """Metrics but curves are written; by hand nothing is recorded."""
     file = Path("metrics/x.json")
     stage.run(

@@ -101,9 +101,7 @@ def dask(cluster, **changes):
     return compute_on(dask=cluster.scheduler_address, **changes)
 
 
-def test_little_work_is_done_in_this_process(
-    monkeypatch,
-):
+def test_little_work_is_done_in_this_process(monkeypatch):
     """So is the work of one worker; the inputs alone decide what is little."""
     for worth, count in ((1.0, 1), (1e12, 2)):
         monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": worth})
@@ -151,9 +149,7 @@ def test_no_more_processes_than_models_fit_into_memory():
         assert many.start("stage", TASKS[0], STEPS, 12) is None
 
 
-def test_a_killed_run_goes_on(
-    cluster,
-):
+def test_a_killed_run_goes_on(cluster):
     """A cluster opens the model anew for other bytes or settings."""
 
     def interrupted(task, result, path):
