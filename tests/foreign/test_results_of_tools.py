@@ -54,9 +54,7 @@ READ = {
             for row, _, asked, _, said in ROWS
         ]
     ),
-    "AlpacaEval": [
-        {"instruction": asked, "output": said} for asked, said in zip(ASKED, SAID, strict=True)
-    ],
+    "AlpacaEval": [{"instruction": asked, "output": said} for _, _, asked, _, said in ROWS],
     "tokens beside the answer": lines(
         [
             {"question": asked, "response": {"text": said, "usage": {"completion": 12}}}
