@@ -137,13 +137,12 @@ def answer(questions: pa.Table, setup: Setup, demonstrations: pa.Table | None = 
     def read(shard: slice) -> PromptBatch:
         return _prompts(pool, asked[shard], shots[shard], lookup, setup)
 
-    n_unanswered = 0
+    reasons: list[str] = []  # of questions without an answer
 
     def write(shard: slice, answered: Answered, path: Path) -> None:
-        nonlocal n_unanswered
         table = prediction_rows.to_rows(setup, pool, asked[shard], lookup, answered)
-        n_unanswered += len(table["unanswered"].drop_null())
-        unanswered.check_share(n_unanswered, len(asked), setup.max_unanswered)
+        reasons.extend(table["unanswered"].drop_null().to_pylist())
+        unanswered.check_share(reasons, len(asked), setup.max_unanswered)
         parquet.write_parquet(table, path)
 
     if setup.protocol.answer == "letter":

@@ -8,7 +8,7 @@ the remarks on answers that a server gave (Generation.remarks).
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,13 +31,12 @@ REQUEST_ID = re.compile(r"\b(req_\w+|[0-9a-f-]{20,})\b", re.IGNORECASE)
 Reasons = dict[str, str]  # question id -> why it has no answer
 
 
-def check_share(n_unanswered: int, n_questions: int, max_share: float) -> None:
+def check_share(reasons: Sequence[str], n_questions: int, max_share: float) -> None:
     """Raise LongtailError where more than one question, and more than the share, has no answer."""
-    if n_unanswered > max(1, max_share * n_questions):
+    if len(reasons) > max(1, max_share * n_questions):
         raise LongtailError(
-            f"{n_unanswered} of {n_questions} questions have no answer, expected at most "
-            f"{max_share:.0%} (ingest.max_reject_share); the lines above say why, the other "
-            "answers are kept"
+            f"{len(reasons)} of {n_questions} questions have no answer, expected at most "
+            f"{max_share:.0%} (ingest.max_reject_share): {reasons[-1]}; the other answers are kept"
         )
 
 

@@ -30,7 +30,6 @@ from pipelines.lm.language_model import (
 from pipelines.lm.local_answers import LocalAnswers
 from pipelines.lm.model_files import UNREADABLE, check_config, max_tokens, padding_token
 from pipelines.lm.ragged import joined, spans
-from pipelines.lm.server_answers import Silent
 from pipelines.lm.shortcuts import choose_shortcut
 from pipelines.lm.sizes import choose_sizes
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
@@ -40,7 +39,9 @@ from pipelines.work.devices import Fetched
 
 PROBE = "one two three"
 PROBE_TOKENS = 8  # tokens of the answer to PROBE; reasoning shows in them
-MOST_SILENT = 0.5  # share of the answers to a call's prompts that may be nothing but reasoning
+ADVICE = (
+    "raise answer.new_tokens (to 1024, say), or use a model or a chat template that answers at once"
+)
 
 
 class LocalModel(LocalAbilities):
@@ -184,7 +185,6 @@ class LocalModel(LocalAbilities):
         questions = Questions(tokens, log_weights, find_shared=self._passes.can_continue)
 
         generations: dict[int, Generation] = {}
-        n_silent = 0
         for batch, passes in self._decodings(questions, max_tokens):
             generated = self._greedy(
                 passes,
@@ -197,9 +197,9 @@ class LocalModel(LocalAbilities):
             for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
                 answer = self._answers.read(new_tokens, log_probs, stop)
                 if answer.silent:
-                    n_silent += 1
-                    reason = f"nothing but reasoning within {max_tokens} tokens"
-                    generations[question] = no_answer(reason)
+                    self.usage["lm_unanswered"] += 1
+                    within = f"nothing but reasoning within {max_tokens} tokens"
+                    generations[question] = no_answer(f"{within}; {ADVICE}")
                     continue
 
                 if answer.reasoned:
@@ -212,8 +212,6 @@ class LocalModel(LocalAbilities):
                     new_tokens=len(new_tokens) * n_prompts,
                     remarks=(LED,) if answer.led else (),
                 )
-        if n_silent:
-            self._count_silent(n_silent, len(generations), max_tokens)
         return [generations[question] for question in range(len(log_weights))]
 
     def _try_chat(self) -> None:
@@ -221,29 +219,11 @@ class LocalModel(LocalAbilities):
         switch = self._texts.frame.switch
         if switch:
             print(f"{self.name}: its chat template is told not to reason ({switch})")
-        try:
-            self.generate([Prompt(PROBE)], PROBE_TOKENS)
-        except Silent:
-            self._reasons = True
-        self._reasons = self._reasons or self.usage["lm_reasoned"] > 0
+        (answer,) = self.generate([Prompt(PROBE)], PROBE_TOKENS)
+        self._reasons = self.usage["lm_reasoned"] > 0 or answer.unanswered != ""
         if self._reasons:
             self.scores = False
             print(f"{self.name}: {reasoning.CUT_OFF}")
-
-    def _count_silent(self, n_silent: int, n_answers: int, max_tokens: int) -> None:
-        """Count and print answers that are nothing but reasoning.
-
-        Raises Silent where most are.
-        """
-        self.usage["lm_unanswered"] += n_silent
-        message = (
-            f"{self.name} says nothing but reasoning within {max_tokens} tokens, in {n_silent} of "
-            f"{n_answers} answers; raise answer.new_tokens (to 1024, say), or use a model or a "
-            "chat template that answers at once"
-        )
-        if n_silent > MOST_SILENT * n_answers:
-            raise Silent(message)
-        print(message)
 
     def _decodings(
         self, questions: Questions, max_tokens: int
