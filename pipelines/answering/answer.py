@@ -200,24 +200,12 @@ def _prompts(
     if setup.answer.shot_passages:
         rows_of_shots = lookup.rows(all_shots)
         passages.check_written(row.get("unanswered") for row in rows_of_shots)
-    examples = {}
-    for shot, row in zip(all_shots, rows_of_shots, strict=True):
-        examples[shot] = pool.example(shot, row["best"])
-
-    rows_of_questions = lookup.rows(asked)
-    batch = []
-    for position, row, shots_of_question in zip(asked, rows_of_questions, shots, strict=True):
-        examples_of_question = [examples[shot] for shot in shots_of_question]
-        question = pool.texts[position]
-        for passage in row["texts"]:
-            prompt = prompts.question_prompt(
-                question, passage, examples_of_question, setup.language
-            )
-            batch.append(prompt)
-
+    rows = lookup.rows(asked)
+    by_shot = dict(zip(all_shots, rows_of_shots, strict=True))
+    batch = passages.question_prompts(pool, asked, shots, rows, by_shot, setup.language)
     similarities = None
     if setup.ensemble:
-        similarities = np.array([row["similarities"] for row in rows_of_questions])
+        similarities = np.array([row["similarities"] for row in rows])
     return PromptBatch(batch, similarities)
 
 

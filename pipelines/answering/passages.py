@@ -5,7 +5,7 @@ A language model writes its own passage by the method GenRead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -161,26 +161,35 @@ def prompts_of_question(
     )
 
     table = None
-    passages_of_question: list[str | None] = [None]
-    best_passages_of_shots: list[str | None] = [None] * len(shots)
+    rows = {question: CLOSED_BOOK for question in (place, *shots)}
     if source is not None:
-        shot_passages = settings.answer.shot_passages
-        searched = [place, *shots] if shot_passages else [place]
+        searched = [place, *shots] if settings.answer.shot_passages else [place]
         keys = pool.ids if source.by_id else pool.texts
         table = source.find([keys[question] for question in searched])
-        passages_of_question = table["texts"][0].as_py()
-        if shot_passages and shots:
-            best_passages_of_shots = table["best"].to_pylist()[1:]
+        rows |= zip(searched, table.to_pylist(), strict=True)
+    return question_prompts(pool, [place], [shots], [rows[place]], rows, spoken), table
 
-    examples = []
-    for shot, passage in zip(shots, best_passages_of_shots, strict=True):
-        examples.append(pool.example(shot, passage))
-    question = pool.texts[place]
-    with_passages = [
-        prompts.question_prompt(question, passage, examples, spoken)
-        for passage in passages_of_question
-    ]
-    return with_passages, table
+
+def question_prompts(
+    pool: prompts.Questions,
+    asked: Sequence[int],
+    shots: Sequence[Sequence[int]],
+    rows: Sequence[dict],
+    rows_of_shots: Mapping[int, dict],
+    spoken: Language,
+) -> list[Prompt]:
+    """The prompts of the questions asked: one for each of a question's passages, in its row.
+
+    Before it stand the question's demonstrations, each with the best passage in its own row.
+    """
+    sent = []
+    for position, row, shots_of_question in zip(asked, rows, shots, strict=True):
+        examples = []
+        for shot in shots_of_question:
+            examples.append(pool.example(shot, rows_of_shots[shot]["best"]))
+        for passage in row["texts"]:
+            sent.append(prompts.question_prompt(pool.texts[position], passage, examples, spoken))
+    return sent
 
 
 def retrieved(
