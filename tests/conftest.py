@@ -58,10 +58,9 @@ FIRST = (
     "lsr",
     "test_http_faults.py",
 )
-SERVED = tuple(
-    f"flows/test_{name}.py"
-    for name in ("alerts", "full_disks", "hostile_runs", "live", "remote", "refresh")
-)
+SERVED_NAMES = "alerts full_disks gate hostile_runs live pages_elsewhere refresh remote "
+SERVED_NAMES += "schedules secrets_of_runs"
+SERVED = tuple(f"flows/test_{name}.py" for name in SERVED_NAMES.split())
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
