@@ -1,13 +1,9 @@
 """The whole pipeline on the smallest world, as a user runs it, and what it leaves behind."""
 
-import json
-import math
-import os
 import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,21 +16,8 @@ from waiting import PATIENCE
 from pipelines.tables.every_table import TABLES, table_of
 from pipelines.tables.questions import DIFFERENCE, QUESTIONS
 
-TOUR = Path(__file__).resolve().parents[1] / "docs/tour.ipynb"
-CELLS = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
-NOTEBOOK = """
-import json, sys
-space = {}
-for cell in json.load(sys.stdin):
-    exec(compile(cell, "a cell", "exec"), space)
-made = {name: space[name] for name in ("of_run", "bits")} | {"totals": list(space["totals"])}
-print(json.dumps(made))
-"""
 
-
-def test_a_first_run_does_every_stage(
-    finished,
-):
+def test_a_first_run_does_every_stage(finished):
     """It says where the report is, and changes params and lock alone."""
     stages = finished.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in finished.first
@@ -116,86 +99,6 @@ def test_the_declared_columns_are_those_of_the_files(finished):
     without_file = {table.file for table in TABLES} - declared
     given = "passages/retrieval/<dataset>/<method>.parquet"
     assert without_file == {QUESTIONS.file, DIFFERENCE.file, given}, "the run has other sets"
-
-
-def run_the_tour(place: Path, data: Path) -> dict:
-    """What the cells of docs/tour.ipynb find beside release/ in `place`, one after the other;
-    `data` is the run's.
-    """
-    (place / "docs").mkdir()
-    (place / "dvc.yaml").touch()
-    (place / "data").symlink_to(data)
-    cells = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
-    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(TOUR.parents[1])}
-    command, where = (
-        [sys.executable, "-W", "error", "-c", NOTEBOOK],
-        {"cwd": place / "docs", "env": environment},
-    )
-    done = subprocess.run(command, input=json.dumps(cells), capture_output=True, text=True, **where)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def by_hand(data: Path) -> list[float]:
-    """Accuracy without retrieval, with it, and with the best threshold of each relation, as the
-    tour has them.
-    """
-    file, folder = data / "questions/popqa/popqa.parquet", data / "predictions/popqa/tiny"
-    questions = {
-        row["question_id"]: row
-        for row in pq.read_table(file).to_pylist()
-        if row["s_pop"] is not None
-    }
-    closed, dense = (
-        {
-            row["question_id"]: row["correct"]
-            for row in pq.read_table(folder / f"{name}.parquet").to_pylist()
-        }
-        for name in ("closed_book", "dense_dense")
-    )
-    rows = [
-        (questions[one]["relation"], questions[one]["s_pop"], closed[one], dense[one])
-        for one in closed
-        if one in questions
-    ]
-    best = 0
-    for relation in {row[0] for row in rows}:
-        own = [row[1:] for row in rows if row[0] == relation]
-        cuts = [*(views for views, _, _ in own), math.inf]
-        best += max(
-            sum(augmented if views < cut else alone for views, alone, augmented in own)
-            for cut in cuts
-        )
-    return [
-        sum(row[2] for row in rows) / len(rows),
-        sum(row[3] for row in rows) / len(rows),
-        best / len(rows),
-    ]
-
-
-def test_the_tours_notebook_is_kept_without_outputs():
-    assert [cell for cell in CELLS if cell.get("outputs") or cell.get("execution_count")] == []
-
-
-def test_a_run_is_asked_released_and_toured(copied, call, tmp_path, monkeypatch):
-    monkeypatch.chdir(copied.folder)
-
-    def said(*words: str) -> str:
-        code, out, error = call(*words)
-        assert not code, error
-        return out
-
-    questions = pq.read_table("data/questions/popqa/popqa.parquet").to_pylist()
-    answer = said("ask", questions[0]["question"])
-    assert answer.startswith("relation: ")
-    assert "popularity: " in answer
-    assert answer.splitlines()[-1].startswith("answer: ")
-    copied.commit()
-    said("release", "--out", str(tmp_path / "release/smoke"))
-    made = run_the_tour(tmp_path, copied.folder / "data")
-    assert len(made["bits"]) > 2
-    assert made["bits"] == pytest.approx([figure for _, figure in made["of_run"]])
-    assert made["totals"][:3] == pytest.approx(by_hand(copied.folder / "data"))
 
 
 def test_a_second_run_does_nothing(copied):

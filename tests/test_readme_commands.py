@@ -1,6 +1,7 @@
 """Every command of README.md, read out of its blocks `sh`, does what it says in a finished run."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import page_numbers
 import pytest
 import requests
@@ -23,6 +25,16 @@ BROWSERS = ("xdg-open", "open")  # what opens a page on Linux and on macOS
 LONG = ".venv/bin/longtail run --profile NAME"  # every stage on the user's own files
 SAMPLE = "longtail run --profile smoke"  # brings the finished run back
 PATIENCE = 4 * waiting.PATIENCE
+TOUR = Path(__file__).resolve().parents[1] / "docs/tour.ipynb"
+CELLS = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
+NOTEBOOK = """
+import json, sys
+space = {}
+for cell in json.load(sys.stdin):
+    exec(compile(cell, "a cell", "exec"), space)
+made = {name: space[name] for name in ("of_run", "bits")} | {"totals": list(space["totals"])}
+print(json.dumps(made))
+"""
 
 
 class Visitor:
@@ -140,9 +152,55 @@ def test_the_figures_that_the_guide_to_data_explains_are_in_a_run(finished):
     assert missing == []
 
 
+def test_the_tours_notebook_is_kept_without_outputs():
+    assert [cell for cell in CELLS if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+def run_the_tour(folder: Path) -> dict:
+    """What the cells of docs/tour.ipynb find in a project with a release, one after the other."""
+    cells = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", NOTEBOOK],
+        input=json.dumps(cells),
+        capture_output=True,
+        text=True,
+        cwd=folder / "docs",
+        env={**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(TOUR.parents[1])},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def by_hand(data: Path) -> list[float]:
+    """Accuracy without retrieval, with it, and with the best threshold of each relation, as the
+    tour has them.
+    """
+    answers = data / "predictions/popqa/tiny"
+    rows = duckdb.sql(f"""
+        SELECT relation, s_pop, closed.correct, dense.correct
+        FROM '{data}/questions/popqa/popqa.parquet'
+        JOIN '{answers}/closed_book.parquet' AS closed USING (question_id)
+        JOIN '{answers}/dense_dense.parquet' AS dense USING (question_id)
+        WHERE s_pop IS NOT NULL
+    """).fetchall()
+    best = 0
+    for relation in {row[0] for row in rows}:
+        own = [row[1:] for row in rows if row[0] == relation]
+        cuts = [*(views for views, _, _ in own), math.inf]
+        best += max(
+            sum(augmented if views < cut else alone for views, alone, augmented in own)
+            for cut in cuts
+        )
+    return [
+        sum(row[2] for row in rows) / len(rows),
+        sum(row[3] for row in rows) / len(rows),
+        best / len(rows),
+    ]
+
+
 @pytest.mark.parametrize("with_long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_readmes_commands_print_what_it_shows(visitor, readme_commands, with_long):
-    """In their order, in one checkout. Only the slow test runs LONG."""
+    """In their order, in one checkout. Only the slow test runs LONG. The tour looks at the release."""
     visitor.type("git config user.name a && git config user.email a@example.org")
     visitor.type("git add dvc.lock")  # which the project's own checkout has in git
     for command in readme_commands:
@@ -157,6 +215,10 @@ def test_readmes_commands_print_what_it_shows(visitor, readme_commands, with_lon
                 f"only local_files runs: {back}"
             )
     assert list((visitor.folder / "release").glob("*/1.0.0-not-gated/SHA256SUMS"))
+    made = run_the_tour(visitor.folder)
+    assert len(made["bits"]) > 2
+    assert made["bits"] == pytest.approx([figure for _, figure in made["of_run"]])
+    assert made["totals"][:3] == pytest.approx(by_hand(visitor.folder / "data"))
 
 
 @pytest.mark.slow
