@@ -22,6 +22,7 @@ import yaml
 from tqdm import tqdm
 
 from flows import surroundings
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
 from pipelines.storage import disks, dvc_hashes
@@ -253,7 +254,7 @@ def _is_readable(text: str) -> bool:
 
 
 def _stages(text: str) -> dict[str, Any]:
-    return yaml.load(text, yaml.CSafeLoader)["stages"]
+    return yaml_files.parse(text)["stages"]
 
 
 def _copied(root: Path) -> str:

@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import Field
 
 from flows import run_states
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.params.params import Fetch
@@ -100,7 +100,7 @@ def set_month(month: str, path: Path) -> str:
     for entry in _entries_of_month(settings.fetch):
         text = text.replace(entry, snapshots.with_month(entry, old, month))
 
-    params = params_file.parse(yaml.safe_load(text))
+    params = params_file.parse(yaml_files.parse(text))
     if params.popularity.month != month:
         raise LongtailError(
             f"{path}: popularity.month is not on a line of its own, expected `month: {old}`"

@@ -271,9 +271,10 @@ def _reproduce(work: Reproduction, run: Run) -> None:
     """Reproduce the stages, and log them to MLflow. Raises LongtailError where a stage fails."""
     live.begin(stage.name for stage in work.stages)
     with stopping_children():
+        work.start_ready()
         while not work.is_done:
-            work.start_ready()
             stage = work.wait_for_one()
+            work.start_ready()
             record = WORK[stage.name].record
             if record:
                 stages = dvc_repo.stages_of_copy(Path.cwd())

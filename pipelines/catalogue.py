@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from pipelines import yaml_files
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Dataset:
 
 
 FILE = Path(__file__).with_name("catalogue.yaml")
-_ENTRIES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+_ENTRIES = yaml_files.read(FILE)
 
 
 def _dataset(protocol: dict[str, Any] | None = None, **entry: Any) -> Dataset:

@@ -5,7 +5,7 @@ source.
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
+from pipelines import yaml_files
 
 FILE = Path(__file__).parent / "subsets.yaml"
 
@@ -19,7 +19,7 @@ class Subset(NamedTuple):
 
 def read_subsets() -> dict[str, Subset]:
     """The samples by their names."""
-    entries = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    entries = yaml_files.read(FILE)
     subsets = {}
     for name, entry in entries.items():
         ids = frozenset(entry["ids"].split())

@@ -1,6 +1,5 @@
 """Commands that search a corpus and answer questions: search and ask."""
 
-import gc
 import re
 import shutil
 import sys
@@ -33,7 +32,6 @@ Layout = StrEnum("Layout", ["flashrag", "lm-eval"])  # type: ignore[misc]
 DEFAULT_LAYOUT = Layout("flashrag")
 TEXT_LINES = 4  # of a document's text that the terminal shows
 WIDTHS = (30, 100)  # least and most characters of a line
-OBJECTS = 1_000_000  # that loading transformers makes; all of them stay
 
 
 def search(
@@ -147,7 +145,6 @@ def ask(
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     pair = pair or _method_of(retriever, lm, settings)
     lm = lm or settings.lms[0]
-    gc.set_threshold(OBJECTS)  # to look at them again and again takes a fifth of the start
 
     if question is not None:
         _show_answer(_answer(question, lm, pair, settings, subject=subject), as_json)

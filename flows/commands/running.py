@@ -13,6 +13,7 @@ import typer
 from flows import terminal
 from flows.commands.options import PORTS, JsonOption, ProfileOption, print_json
 from flows.parts import Part
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
@@ -139,15 +140,13 @@ def plan(
     of an H200 where a run is for a GPU. With --profile it plans for a profile, and params.yaml
     stays as it is.
     """
-    import yaml
-
     from flows import dvc_repo, profiles
     from pipelines.plan import plan_lines
     from pipelines.plan.plan import plan_run
 
     data = None
     if profile:
-        params = params_file.parse(yaml.safe_load(profiles.compose(profile)))
+        params = params_file.parse(yaml_files.parse(profiles.compose(profile)))
     else:
         params = params_file.load_params()
         data = Path("data")

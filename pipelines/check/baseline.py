@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
+from pipelines import yaml_files
 from pipelines.check.entries import parse_entries
 from pipelines.intervals import Interval
 from pipelines.storage.atomic import write_text
@@ -54,7 +55,7 @@ def read_baseline(text: str, params: Mapping[str, str]) -> dict[Key, Earlier]:
     """The entries of a baseline's text that a run with these `params` (file -> hash) is compared
     with.
     """
-    entries = parse_entries(yaml.safe_load(text) or [], ENTRIES, FILE)
+    entries = parse_entries(yaml_files.parse(text) or [], ENTRIES, FILE)
     return {entry.key: entry for entry in entries if params.get(entry.key.file) == entry.params}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 
 
@@ -17,7 +18,7 @@ def read_entries(path: Path, entries: TypeAdapter) -> Any:
     if not path.is_file():
         return None
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml_files.read(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     return values and parse_entries(values, entries, path)

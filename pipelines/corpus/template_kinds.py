@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
+from pipelines import yaml_files
 from pipelines.corpus.template_forms import Parameters, filled
 from pipelines.language.language import MediaWiki
 
@@ -31,7 +30,7 @@ DIRECTIONS = frozenset("NSEW")
 DEGREES = "\u00b0"
 ANGLE_UNITS = (DEGREES, "\u2032", "\u2033")  # degrees, minutes, seconds
 
-WIKITEXT = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
+WIKITEXT = yaml_files.read(Path(__file__).with_name("wikitext.yaml"))
 BETWEEN: dict[str, str] = {}  # word of a range -> text
 for text, words in WIKITEXT["between"].items():
     BETWEEN |= dict.fromkeys(words, text)

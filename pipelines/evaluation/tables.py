@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import yaml
 
+from pipelines import yaml_files
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 from pipelines.tables.analyses import BY_NAME
@@ -28,7 +28,7 @@ class Shown:
     unit: str = ""
 
 
-_DECLARED = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+_DECLARED = yaml_files.read(Path(__file__).with_name("tables.yaml"))
 COLUMNS = {name: Shown(*words) for name, words in _DECLARED.items()}
 
 

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 
@@ -35,7 +34,7 @@ def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str,
 
     English has all. Raises LongtailError with the name of a faulty entry.
     """
-    names = yaml.safe_load(path.read_text(encoding="utf-8"))
+    names = yaml_files.read(path)
     _check_names(path, names)
     templates = language.templates
     without_name = sorted(templates.keys() - names.keys())

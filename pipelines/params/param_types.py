@@ -16,7 +16,10 @@ class Section(BaseModel):
     changed.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    # Deferred, pydantic builds a section's checks once, as a part of all params' checks.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True
+    )
 
 
 def _check_address(address: str) -> str:

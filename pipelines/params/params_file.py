@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section
 from pipelines.params.params import Params
@@ -48,7 +49,7 @@ def read_values(path: str | Path = "params.yaml") -> dict:
         raise LongtailError(f"{path}: no such file; `longtail init --profile sample` writes one")
 
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml_files.read(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         problem = " ".join(str(error).split())
         raise LongtailError(f"{path}: not YAML ({problem})") from None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
+from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.questions.matching import LETTERS
 from pipelines.questions.settings import Settings
@@ -30,9 +30,9 @@ COLUMNS = ("question", "subject", "choices", "answer")
 
 def _read_categories() -> dict[str, str]:
     """Subject of MMLU -> its category."""
-    text = Path(__file__).with_name("mmlu.yaml").read_text(encoding="utf-8")
+    file = Path(__file__).with_name("mmlu.yaml")
     categories = {}
-    for category, subjects in yaml.safe_load(text).items():
+    for category, subjects in yaml_files.read(file).items():
         categories |= dict.fromkeys(subjects, category)
     return categories
 

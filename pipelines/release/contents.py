@@ -18,9 +18,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import yaml
 
-from pipelines import redaction
+from pipelines import redaction, yaml_files
 from pipelines.adaptive import rule
 from pipelines.check.table_rules import TableRules, find_faults
 from pipelines.errors import LongtailError
@@ -120,8 +119,7 @@ class ReleaseTable:
 
 
 def _read_tables() -> tuple[ReleaseTable, ...]:
-    file = Path(__file__).with_name("tables.yaml")
-    entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    entries = yaml_files.read(Path(__file__).with_name("tables.yaml"))
     return tuple(ReleaseTable(name, **entry) for name, entry in entries.items())
 
 

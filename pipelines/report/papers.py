@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pipelines import yaml_files
 
 FILE = Path(__file__).with_name("papers.yaml")
 
@@ -85,7 +85,7 @@ class Papers:
 
 def read_papers() -> Papers:
     """The content of papers.yaml."""
-    content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    content = yaml_files.read(FILE)
     figures: list[Published] = []
     for group in content["groups"]:
         figures += _figures(**group)

@@ -35,7 +35,7 @@ HASH_LENGTH = 16  # hexadecimal digits
 DATA_NAME_LENGTH = 60  # characters that a string which names a data file has at most
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 TRANSPORT_NAMES = """
-errors progress catalogue
+errors progress catalogue yaml_files
 params.params params.params_file params.params_rules params.param_types
 storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.kept_answers
 storage.work_store

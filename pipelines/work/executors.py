@@ -5,6 +5,7 @@ The choice never changes a result.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import multiprocessing
@@ -23,7 +24,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from pipelines import redaction
+from pipelines import OBJECTS_PER_LOOK, redaction
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import scratch_folder, sweep
@@ -108,6 +109,7 @@ def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
     gpu = gpu_of_process.get()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    gc.set_threshold(OBJECTS_PER_LOOK)
     redaction.guard()
     parent = multiprocessing.parent_process()
 

@@ -4,7 +4,6 @@ The last line says where the result is.
 """
 
 import argparse
-import gc
 import os
 import sys
 import time
@@ -24,9 +23,6 @@ from pipelines.storage.atomic import SCRATCH, sweep, write_json
 from pipelines.storage.work_store import UNUSED_SECONDS, WorkStore
 from pipelines.work.run_log import log_stage
 
-# Objects that Python makes before it looks for unused ones. Loading transformers makes a million,
-# all to stay, and these looks took a tenth of the time.
-OBJECTS_PER_LOOK = 100_000
 EXIT_INTERRUPTED = 130  # as a shell reports it
 
 Metrics = Mapping[str, float | list[float]]
@@ -67,7 +63,6 @@ def run(
     """
     started = time.time()
     sections: dict[str, Any] = {}
-    gc.set_threshold(OBJECTS_PER_LOOK)
     redaction.guard()
     try:
         settings = params_file.load_settings(settings_class)
