@@ -10,6 +10,7 @@ from importlib.util import find_spec
 # Objects that Python makes before it looks for unused ones. Loading transformers makes a million,
 # all to stay, and these looks took a tenth of the time.
 OBJECTS_PER_LOOK = 100_000
+
 if os.name == "nt":
     sys.exit("error: Longtail needs Linux or macOS; on Windows, install and run it in WSL")
 if sys.argv[:1] == ["-m"]:  # `python -m pipelines...`, a stage of dvc.yaml, is being looked up

@@ -25,6 +25,13 @@ ROOMS = re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE)
 FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).rglob("*.py"))
 LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
 
+HEAVY = {  # package that takes seconds to load -> the stages that import it before any work
+    "torch": {"answer", "base_retriever", "train_lsr"},
+    "transformers": {"base_retriever"},
+    "mlflow": set(),
+    "prefect": set(),
+}
+
 
 @cache
 def code() -> dict[Path, list[ast.AST]]:
@@ -87,6 +94,43 @@ def test_the_rooms_are_all_on_the_map():
             if name.startswith(("flows", "pipelines.")) and of in ROOMS and ROOMS.index(of) > room:
                 back.append((str(file), name))
     assert back == []
+
+
+def imported_at_once(nodes: list[ast.stmt]) -> Iterator[str]:
+    """The names that a module imports when it is imported: not those in functions and for types."""
+    for node in nodes:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+            yield from imported_at_once(node.body + node.orelse)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def loaded(module: str) -> set[str]:
+    """All names that come with a module of the project."""
+    names, pending = set(), [module]
+    while pending:
+        name = pending.pop()
+        nodes = code().get(ROOT / f"{name.replace('.', '/')}.py")
+        if name not in names and nodes:
+            pending += imported_at_once(nodes[0].body)
+        names.add(name)
+    return names
+
+
+def test_stages_import_heavy_packages_only_where_they_are_used():
+    commands = re.findall(r"python -m ([\w.]+)", (ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    names = {command.rpartition(".")[2]: loaded(command) for command in commands}
+    assert len(names) > 20
+    assert {
+        package: {
+            stage
+            for stage, modules in names.items()
+            if any(name.partition(".")[0] == package for name in modules)
+        }
+        for package in HEAVY
+    } == HEAVY
 
 
 def test_the_product_imports_nothing_of_the_sample():

@@ -5,7 +5,6 @@ The choice never changes a result.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import logging
 import multiprocessing
@@ -24,7 +23,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from pipelines import OBJECTS_PER_LOOK, redaction
+from pipelines import redaction
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import scratch_folder, sweep
@@ -109,7 +108,6 @@ def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
     gpu = gpu_of_process.get()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    gc.set_threshold(OBJECTS_PER_LOOK)
     redaction.guard()
     parent = multiprocessing.parent_process()
 
