@@ -30,10 +30,11 @@ MEASURED = {  # column -> the stage and its metric
 PAGE_TEXT = """\
 # A year by simulation
 
-[A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. It started {runs} runs, of
-which {alerts} sent an alert. A person did one thing: accept a loss that was right. Each month has a few entities more than the one before,
-some changed articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It
-embeds what is new; the other vectors are kept from an earlier run.
+[A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. There were {runs} runs, and
+{alerts} alerts arrived. A person did three things: accept a loss that was right, build one month before the one that was due, and
+build two months of another profile in the same clone. Each month has a few entities more than the one before, some changed articles,
+and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It embeds what is new; the
+other vectors are kept from an earlier run. The other profile makes PopQA alone.
 
 | what happened | the run ended as |
 |---|---|
@@ -57,6 +58,7 @@ UNWRITTEN = re.compile(r"(?<=fetch: ).*(?=: no space left)")  # several files ar
 class Row:
     """A run of the year."""
 
+    profile: str
     month: str
     happened: str
     state: str
@@ -81,6 +83,7 @@ def rows(year: Year) -> list[Row]:
             measured[column] = "" if value is None else f"{value:.0f}"
         tag = month_tag(attempt.profile, month)
         row = Row(
+            profile=attempt.profile,
             month=month,
             happened=IN_WORDS[attempt.happens],
             state=state,
@@ -117,6 +120,7 @@ def _landed(year: Year, tag: str) -> str:
 def _said(year: Year, message: str) -> str:
     """A message without what may be another each time, such as an address or a commit."""
     message = message.replace(year.dumps.server.address, "https://dumps.wikimedia.org")
+    message = message.replace(str(year.hub), "the remote")
     message = UNWRITTEN.sub("a file", message)
     message = TEMPORARY.sub("a temporary file", message)
     return COMMIT.sub("a commit", message)
@@ -177,8 +181,12 @@ def write(table: list[Row]) -> None:
 
 def page(table: list[Row]) -> str:
     """The text of PAGE."""
-    ends = {row.happened: row.state for row in table}
-    lines = [f"| {happened} | {state} |" for happened, state in ends.items()]
+    ends: dict[str, list[str]] = {}  # what happened -> the states of such runs, each once
+    for row in table:
+        states = ends.setdefault(row.happened, [])
+        if row.state not in states:
+            states.append(row.state)
+    lines = [f"| {happened} | {', then '.join(states)} |" for happened, states in ends.items()]
     months = {row.month for row in table}
     n_alerts = sum(row.alerts for row in table)
     return PAGE_TEXT.format(
