@@ -168,7 +168,7 @@ def repeated_questions(_: str, files: Sequence[Path]) -> list[LeftOut]:
         questions = questions_of(file)
         repeated = Counter(file_of_question[text] for text in questions if text in file_of_question)
         if repeated.total() > SHARE_REPEATED * len(questions):
-            [(used, _)] = repeated.most_common(1)
+            used = repeated.most_common(1)[0][0]
             share = "all"
             if repeated.total() < len(questions):
                 share = f"{repeated.total():,} of {len(questions):,}"
