@@ -31,9 +31,8 @@ PAGE_TEXT = """\
 # A year by simulation
 
 [A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. There were {runs} runs, and
-{alerts} alerts arrived. A person did three things: accept a loss that was right, build one month before the one that was due, and
-build two months of another profile in the same clone. Each month has a few entities more than the one before, some changed articles,
-and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It embeds what is new; the
+{alerts} alerts arrived. A person did what rows with *someone* say. Each month has a few entities more than the one before, some changed
+articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It embeds what is new; the
 other vectors are kept from an earlier run. The other profile makes PopQA alone.
 
 | what happened | the run ended as |
