@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 
 FILE = "answers.sqlite"
 SECONDS_PER_DAY = 86_400
+GATHERING_SECONDS = 0.002  # in which changes join a transaction that is about to end
 
 
 class KeptAnswers:
@@ -33,8 +34,8 @@ class KeptAnswers:
         """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE
-        self._lock = threading.Lock()
-        self._commit_lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._is_ending = False  # whether a thread is about to end the transaction
         self._transactions = 0  # transactions that were begun so far
         try:
             self._db = sqlite3.connect(
@@ -84,7 +85,7 @@ class KeptAnswers:
         """Make the block's changes, all or none; they are on disk at its end.
 
         An error takes the block's own changes back, and no others. The disk takes milliseconds for
-        a transaction, so the changes of threads that wait meanwhile share the next one.
+        a transaction, so one thread ends it for all that have changed something meanwhile.
         """
         with self._lock:
             if not self._db.in_transaction:
@@ -103,9 +104,24 @@ class KeptAnswers:
                 if sys.exception():
                     self._db.execute("COMMIT")
 
-        with self._commit_lock, self._lock:
-            if self._transactions == transaction and self._db.in_transaction:
-                self._db.execute("COMMIT")
+            self._lock.wait_for(lambda: self._has_ended(transaction) or not self._is_ending)
+            if self._has_ended(transaction):
+                return
+            self._is_ending = True
+
+        try:
+            time.sleep(GATHERING_SECONDS)
+            with self._lock:
+                if not self._has_ended(transaction):
+                    self._db.execute("COMMIT")
+        finally:
+            with self._lock:
+                self._is_ending = False
+                self._lock.notify_all()
+
+    def _has_ended(self, transaction: int) -> bool:
+        """Whether the changes of the transaction with this number are on disk."""
+        return self._transactions > transaction or not self._db.in_transaction
 
     def close(self) -> None:
         """Close the file."""
