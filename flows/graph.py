@@ -21,7 +21,6 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH
-from pipelines.work import code
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -61,14 +60,8 @@ class Stage:
     name: str  # DVC's, with the matrix item: chunk@pile
     needs: tuple[str, ...]  # the stages whose outputs it reads
     workers: str | None  # that it takes: "one", "all" for its shards, None if it hardly computes
-    metrics: tuple[Path, ...]  # JSON files
-    outs: tuple[Path, ...] = ()  # all files and folders that it writes, metrics included
+    outs: tuple[Path, ...] = ()  # the files and folders that it writes
     long: bool = False  # much longer than others that wait for the same: it starts first
-
-    @property
-    def base_name(self) -> str:
-        """The name in dvc.yaml, without the matrix item."""
-        return self.name.partition("@")[0]
 
 
 def read_graph(
@@ -193,7 +186,7 @@ def part(stages: list[Stage], chosen: Part) -> list[Stage]:
     names = PARTS[chosen]
     if not names:
         return stages
-    wanted = {stage.name for stage in stages if stage.base_name in names}
+    wanted = {stage.name for stage in stages if stage.name.partition("@")[0] in names}
     if not wanted:
         raise LongtailError(
             f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name its data under "
@@ -256,21 +249,13 @@ def _ordered_stages(root: Path, repo) -> list[Stage]:
 
 
 def _stage(root: Path, graph, stage) -> Stage:
-    outs = []
-    metrics = []
-    for out in stage.outs:
-        path = Path(out.fs_path).relative_to(root.resolve())
-        outs.append(path)
-        if _holds_figures(path):
-            metrics.append(path)
-
+    outs = [Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs]
     meta = stage.meta or {}
     needs = sorted(needed.addressing for needed in graph.successors(stage))
     return Stage(
         name=stage.addressing,
         needs=tuple(needs),
         workers=meta.get("workers"),
-        metrics=tuple(metrics),
         outs=tuple(outs),
         long=meta.get("long", False),
     )
@@ -291,11 +276,6 @@ def _status_beside_a_run(repo) -> dict[str, list]:
             except LockError:
                 status[stage.addressing] = [RUNNING.state]
     return status
-
-
-def _holds_figures(path: Path) -> bool:
-    """Whether an output is a JSON file of figures. DVC's own metrics are the headlines alone."""
-    return path.suffix == ".json" and path != code.OUT
 
 
 def _reasons(entries: list) -> Iterator[Reason]:

@@ -12,7 +12,7 @@ from pipelines import safe_text
 from pipelines.params import params_file
 from pipelines.work import run_names
 
-HEADLINES = Path("data/headlines.json")  # the metrics of the stage `report`, which sum up a run
+HEADLINES = Path("data/headlines.json")  # of the stage `report`: figures that sum up a run
 REPORT = Path("data/report")
 REASONS_SHOWN = 2  # of why a stage ran
 
@@ -40,7 +40,7 @@ def read_results(stages: Sequence[Stage]) -> list[str]:
 
 def read_headlines(stages: Sequence[Stage]) -> dict[str, float]:
     """Name -> figure of the run's headlines; none if the stages do not write them."""
-    writes_headlines = any(HEADLINES in stage.metrics for stage in stages)
+    writes_headlines = any(HEADLINES in stage.outs for stage in stages)
     if not writes_headlines or not HEADLINES.is_file():
         return {}
     return json.loads(HEADLINES.read_text(encoding="utf-8"))

@@ -227,8 +227,8 @@ def test_a_wrong_command_line_is_one_line(longtail, words, said):
 
 def test_status_fits_the_longest_name(longtail, root, monkeypatch):
     name = "answer_replug_lsr@entityquestions-tiny-dense"
-    stages = [graph.Stage("code", (), None, ()), graph.Stage(name, (), None, ())]
-    stages.append(graph.Stage("report", (name,), None, ()))
+    stages = [graph.Stage("code", (), None), graph.Stage(name, (), None)]
+    stages.append(graph.Stage("report", (name,), None))
     monkeypatch.setattr(
         graph,
         "read_graph",

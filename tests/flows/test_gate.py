@@ -19,7 +19,7 @@ from pipelines.work.run_log import LANDED
 
 ROWS = {"rows": {"least": 1, "fall": 0.05}}
 EXPECTATIONS = {"t-rows": {"table": "t.parquet", "expect": ROWS, "because": "of the test"}}
-MADE = Stage("a", (), None, (), outs=(Path("data/t.parquet"),))
+MADE = Stage("a", (), None, outs=(Path("data/t.parquet"),))
 ATOMIC = """    with atomic(f"data/{name}") as temporary:"""
 PARQUET = f"""    if name == "a":
         import pyarrow as pa

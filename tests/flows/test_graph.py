@@ -19,7 +19,7 @@ from pipelines.params.params import Compute
 
 def stages(*marks: str | None) -> list[graph.Stage]:
     """Stages named 0, 1 and so on."""
-    return [graph.Stage(str(i), needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)]
+    return [graph.Stage(str(i), needs=(), workers=mark) for i, mark in enumerate(marks)]
 
 
 def compute(workers: int, device: str = "cpu") -> Compute:
