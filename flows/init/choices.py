@@ -119,17 +119,8 @@ class Choices:
         return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, in_time))
 
     @property
-    def tuned(self) -> bool:
-        return bool(self.parts.tuned)
-
-    @property
     def answering(self) -> bool:
         return self.uses_lms and bool(self.parts.answered)
-
-    @property
-    def published(self) -> bool:
-        """Whether PopQA is the published one."""
-        return "popqa" in self.data_sets
 
     @property
     def learnt(self) -> str:
@@ -176,7 +167,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     uses_lms = given or bool(parts.corpora and asked_for)
     if not uses_lms:
         parts.tuned = []
-    data_sets = _used_data_sets(files, parts, given)
+    data_sets = _used_data_sets(files, parts)
     for key in files:
         if key not in data_sets and key not in set_aside:
             set_aside[key] = "nothing in this run needs it"
@@ -191,7 +182,9 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     are_made = set(parts.question_sets) <= {"popqa"} and "popqa" not in files  # others are English
     run_language = ""
     if "wikipedia" in data_sets and are_made:
-        run_language = _language(files["wikipedia"][0])
+        code = wikipedia.language_of(files["wikipedia"][0])
+        if code in language.codes() and code != "en":
+            run_language = code
     return Choices(
         machine=machine,
         data_sets=data_sets,
@@ -239,8 +232,7 @@ def _choose_questions(
         if name == "popqa" or not {name, f"{name}/test"} & files.keys():
             continue
         if catalogue.DATASETS[name].triples and not parts.knowledge:
-            needs = "it needs wikidata, pageviews and c4"
-            set_aside[name] = f"its subjects are linked to Wikidata: {needs}"
+            set_aside[name] = "its subjects are linked to Wikidata: needs wikidata, pageviews, c4"
         else:
             parts.answered.append(name)
 
@@ -253,17 +245,16 @@ def _choose_corpora(
     files: dict[str, list[Path]], has_models: bool, parts: Parts, set_aside: dict[str, str]
 ) -> None:
     """Models may learn from all corpora but WikiText, which only judges them."""
-    learnt = [name for name in catalogue.names("learn") if name in files]
-    parts.corpora = list(learnt)
+    parts.corpora = [name for name in catalogue.names("learn") if name in files]
+    if parts.corpora:
+        parts.datastore = parts.corpora[0]
     if "wikitext" in files:
-        reason = _why_no_wikitext(files["wikitext"], has_models or bool(learnt))
+        reason = _why_no_wikitext(files["wikitext"], has_models or bool(parts.corpora))
         if reason:
             set_aside["wikitext"] = reason
         else:
             parts.corpora.append("wikitext")
 
-    if learnt:
-        parts.datastore = learnt[0]
     if parts.corpora:
         parts.tokenizers = ["documents"]
     parts.scored = [name for name in parts.corpora if name != "wikipedia"]
@@ -273,14 +264,9 @@ def _why_no_wikitext(files: list[Path], has_models: bool) -> str:
     """Why WikiText can't be a corpus; "" if it can."""
     n_queries = sum("test" in file.name for file in files)
     if n_queries in (0, len(files)):
-        return (
-            "it takes a file named test, whose articles are queries, and another one, to retrieve "
-            "from"
-        )
+        return "it takes a file named test, with articles as queries, and another to retrieve from"
     if not has_models:
-        return (
-            "it needs a language model and an encoder: it judges models, and none are trained on it"
-        )
+        return "it needs a language model and an encoder, since none are trained on it"
     return ""
 
 
@@ -294,19 +280,11 @@ def _choose_passages(files: dict[str, list[Path]], parts: Parts, set_aside: dict
         set_aside[name] = "needs passages to answer from (wikipedia or pile)"
 
 
-def _used_data_sets(files: dict[str, list[Path]], parts: Parts, given: bool) -> list[str]:
-    names = {*parts.question_sets, *parts.corpora, *parts.passages}
+def _used_data_sets(files: dict[str, list[Path]], parts: Parts) -> list[str]:
+    names = {*parts.question_sets, *parts.corpora, *parts.passages, *parts.given_passages}
     if parts.knowledge:
         names |= {*TRIPLES, "redirects"}
-    if given:
-        names.add("retrieval")
     return [key for key in files if key.partition("/")[0] in names]
-
-
-def _language(dump: Path) -> str:
-    """The language of a dump of Wikipedia, by its name; "" for English and for unknown ones."""
-    code = wikipedia.language_of(dump)
-    return code if code in language.codes() and code != "en" else ""
 
 
 def _count_workers(machine: Machine, lms: list[LanguageModel]) -> int:

@@ -14,7 +14,7 @@ import yaml
 from flows import dvc_repo, profiles
 from flows.init import data_files, dumps, hub_caches, model_folders, same_records
 from flows.init.choices import Choices, Contents, choose, this_machine
-from flows.init.model_folders import Encoder, LanguageModel
+from flows.init.model_folders import Encoder
 from flows.init.unusable_questions import why_unusable
 from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
@@ -27,6 +27,7 @@ LOOKED_FOR = (
     "(*pages-articles*.xml.bz2), JSON lines with text, another data set of data/README.md, "
     "and folders of models with a config.json"
 )
+SAMPLE_MODEL = "The sample's small one, which knows none of your texts, tries the stages."
 FILES_SHOWN = 2  # of a data set
 TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 NO_DATA = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # names of other files
@@ -40,8 +41,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     and `force` is not.
     """
     if not folder.is_dir():
-        problem = "a file" if folder.exists() else "no such folder"
-        raise LongtailError(f"{folder}: {problem}; expected a folder with {LOOKED_FOR}")
+        raise LongtailError(f"{folder}: not a folder, expected one with {LOOKED_FOR}")
     name = _profile_name(folder, name)
     path = profiles.FOLDER / f"{name}.yaml"
     if path.exists() and not force:
@@ -182,7 +182,7 @@ def _render(
         folder=str(folder),
         name=name,
         found=found,
-        root=str(root),
+        root=root,
         globs=globs,
     )
     return f"{text}\n"
@@ -250,10 +250,19 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
             names += f" and {len(files) - FILES_SHOWN} more"
         data_set, _, split = key.partition("/")
         label = f"{catalogue.label(data_set)} {split}".rstrip()
-        yield f"{label}: {names}{_reading(key, files)}"
+        reading = ""
+        if key == "wikipedia":
+            reading = "; each text is an article, which is cut into documents"
+            if corpus_layouts.require_layout(files[0]).passages:
+                reading = "; each text is a passage"
+        yield f"{label}: {names}{reading}"
     if choices.uses_lms:
         for lm in contents.lms:
-            yield _about_lm(lm, folder)
+            chat = "; its chat template is not used (the profile says why)" if lm.chat else ""
+            yield (
+                f"language model {_shown(lm.folder, folder)}: {lm.parameters / 1e6:,.0f} M "
+                f"parameters, reads {lm.positions:,} tokens at once{chat}"
+            )
     if choices.encoder and choices.parts.corpora:
         name = _shown(choices.encoder.folder, folder)
         yield (
@@ -262,36 +271,14 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
         )
 
 
-def _reading(data_set: str, files: list[Path]) -> str:
-    """How the texts of Wikipedia are read; "" for other data sets."""
-    if data_set != "wikipedia":
-        return ""
-    if corpus_layouts.require_layout(files[0]).passages:
-        return "; each text is a passage"
-    return "; each text is an article, which is cut into documents"
-
-
-def _about_lm(lm: LanguageModel, folder: Path) -> str:
-    size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
-    line = f"language model {_shown(lm.folder, folder)}: {size}"
-    if lm.chat:
-        line += "; its chat template is not used (the profile says why)"
-    return line
-
-
 def _missing_models(choices: Choices) -> Iterator[str]:
     """Lines on the models that the run lacks."""
     if not choices.encoder and choices.parts.corpora:
-        instead = "Passages are found by words (BM25)."
-        if choices.retrievers:
-            instead = "The sample's small one, which knows none of your texts, tries the stages."
+        instead = SAMPLE_MODEL if choices.retrievers else "Passages are found by words (BM25)."
         yield f"an encoder (Hugging Face's layout). {instead}"
     if not choices.lms:
-        line = "a language model (Hugging Face's layout)."
-        if choices.uses_lms:
-            line += " The sample's small one, which knows none of your texts, tries the stages;"
-            line += " its answers are worth nothing."
-        yield line
+        instead = SAMPLE_MODEL if choices.uses_lms else "No question is asked."
+        yield f"a language model (Hugging Face's layout). {instead}"
 
 
 def _missing_data(contents: Contents, choices: Choices) -> Iterator[str]:
@@ -327,28 +314,15 @@ def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]
         path, reason = entries[0]
         line = f"{_shown(path, folder)}: {reason}"
         if len(entries) > 1:
-            line += f" ({_others(entries, folder)})"
+            line += f" (and {len(entries) - 1} more)"
         yield line
 
     if not choices.parts.corpora:
         for encoder in contents.encoders[:1]:
-            name = _shown(encoder.folder, folder)
-            yield f"encoder {name}: there are no texts that it could read"
+            yield f"encoder {_shown(encoder.folder, folder)}: there are no texts for it"
     if not choices.uses_lms:
-        needed = "questions and texts" if choices.parts.corpora else "passages"
         for lm in contents.lms:
-            name = _shown(lm.folder, folder)
-            yield f"language model {name}: there are no {needed} that it could read"
-
-
-def _others(entries: list[tuple[Path, str]], folder: Path) -> str:
-    """In words: how many files after the first have its reason, and where."""
-    parents = {path.parent for path, _ in entries}
-    place = "beside it"
-    if len(parents) > 1:
-        above = Path(os.path.commonpath(parents))
-        place = f"in {_shown(above, folder)}"
-    return f"and {len(entries) - 1} more {place}"
+            yield f"language model {_shown(lm.folder, folder)}: there are no questions on texts"
 
 
 def _commands(name: str, choices: Choices) -> list[str]:

@@ -167,8 +167,8 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, m
             "data/index/bm25/wikipedia: no such index; `longtail run`",
         ),
         (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
-        (("init", "mine"), "{here}/mine: no such folder"),
-        (("init", "params.yaml"), "{here}/params.yaml: a file; expected a folder with "),
+        (("init", "mine"), "{here}/mine: not a folder"),
+        (("init", "params.yaml"), "{here}/params.yaml: not a folder, expected one with "),
         (
             ("init", "mine", "--profile", "sample"),
             "init: expected a folder, or --profile NAME and no folder",

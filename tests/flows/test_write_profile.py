@@ -317,7 +317,7 @@ def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used
     assert "in its place" not in said
     asks = bool(params.parts.answered or params.parts.scored)
     assert (bool(params.lms), "longtail search" in said) == (asks, not asks)
-    assert ("not used: language model gpt2: there are no questions and texts" in said) == (
+    assert ("not used: language model gpt2: there are no questions on texts" in said) == (
         models == "le" and not asks
     )
 
@@ -334,7 +334,7 @@ def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used
             "queries.jsonl: queries or judgements",
         ),
         ({"a.csv": "id,text,title\n"}, "", "a.csv: passages are read from columns between tabs"),
-        ({}, "l", "language model gpt2: there are no passages"),
+        ({}, "l", "language model gpt2: there are no questions on texts"),
     ],
 )
 def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, models, said):
@@ -424,7 +424,7 @@ def test_the_language_is_that_of_the_wikipedia(checkout, head, name, code):
 
 def test_an_encoder_alone_has_nothing_to_read(checkout):
     bert(checkout / "encoder")
-    with pytest.raises(LongtailError, match="not used: encoder encoder: there are no texts that"):
+    with pytest.raises(LongtailError, match="not used: encoder encoder: there are no texts for it"):
         write_profile.init(checkout, None)
 
 
