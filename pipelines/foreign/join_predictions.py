@@ -377,7 +377,8 @@ def _match(
         rows_of.setdefault(place, []).append(row)
 
     rejected = {reason: rows_of[reason] for reason in WITHOUT_QUESTION if reason in rows_of}
-    said = _what_rows_say(predictions)
+    says = (predictions.texts, predictions.correct, predictions.calls, predictions.uncertainty)
+    said = next(column for column in says if column)  # by which two rows say the same or not
     doubled = []
     repeated = []
     questions = []
@@ -402,14 +403,3 @@ def _match(
         missing=missing,
         repeated=sorted(repeated),
     )
-
-
-def _what_rows_say(predictions: Predictions) -> Sequence[Any]:
-    """The column by which two rows on one question say the same or not."""
-    columns = (
-        predictions.texts,
-        predictions.correct,
-        predictions.calls,
-        predictions.uncertainty,
-    )
-    return next(column for column in columns if column)

@@ -26,37 +26,31 @@ def check_joined(predictions: Predictions, asked: QuestionKeys, match: Match) ->
             )
 
     if predictions.texts is not None:
-        texts = [folded(predictions.texts[row]) for row in match.rows]
-        _check_no_golds(predictions, asked, match, texts)
-        if not predictions.is_cut and asked.questions:
-            _check_no_prompts(predictions, asked, match, texts)
+        _check_texts(predictions, predictions.texts, asked, match)
 
 
-def _check_no_golds(
-    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
+def _check_texts(
+    predictions: Predictions, texts: Sequence[str], asked: QuestionKeys, match: Match
 ) -> None:
-    """Raise LongtailError where all texts are gold answers of their question."""
-    pairs = zip(texts, match.questions, strict=True)
-    are_golds = all(text in asked.answer_sets[place] for text, place in pairs)
-    if len(texts) >= ENOUGH_ROWS and are_golds:
+    """Refuse texts all of which are gold answers of their question, or most of which hold it."""
+    n_texts = len(match.rows)
+    n_golds = 0
+    n_prompts = 0
+    for row, place in match.pairs:
+        text = folded(texts[row])
+        n_golds += text in asked.answer_sets[place]
+        if asked.questions:
+            question = folded(asked.questions[place])
+            n_prompts += " " in question and question in text
+
+    if n_golds == n_texts >= ENOUGH_ROWS:
         raise LongtailError(
             f"{predictions.path}: its column {predictions.names['prediction']} holds the gold "
             "answers, expected what a model said; call that column prediction"
         )
-
-
-def _check_no_prompts(
-    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
-) -> None:
-    """Raise LongtailError where most texts hold their question."""
-    n_prompts = 0
-    for text, place in zip(texts, match.questions, strict=True):
-        question = folded(asked.questions[place])
-        n_prompts += " " in question and question in text
-
-    if 2 * n_prompts > len(texts):
+    if 2 * n_prompts > n_texts and not predictions.is_cut:
         raise LongtailError(
-            f"{predictions.path}: {n_prompts:,} of {len(texts):,} predictions hold their question, "
+            f"{predictions.path}: {n_prompts:,} of {n_texts:,} predictions hold their question, "
             "expected what was said alone, not the prompt; --answer-pattern '(?i)answer:(.*)' "
             "judges what follows alone, '(.*)' all of the text"
         )

@@ -222,36 +222,31 @@ def judge_file(
     """
     predictions = read_predictions(path, more, pattern)
     with showing_columns(predictions.shown_columns):
-        return _judge(predictions, questions, by_position)
+        has_ids_alone = bool(predictions.ids) and predictions.questions is None
+        is_in_order = predictions.rows == len(questions.ids)
+        if has_ids_alone and not questions.asked.ids and not is_in_order:
+            raise LongtailError(
+                f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which "
+                f"{path.name} names its questions by; add it, or name it with --columns id=NAME"
+            )
 
+        match = join_predictions(predictions, questions.asked, by_position=by_position)
+        check_joined(predictions, questions.asked, match)
+        lines = [*predictions.described, *match.described(predictions)]
+        if not match.rows:
+            raise _nothing_joined(path, questions, match, lines)
+        if not predictions.says:
+            lines.append(
+                "it has no answers: those of the first two files are taken, for "
+                f"{len(match.rows):,} questions"
+            )
+            return JudgedFile(predictions, match, [False] * len(match.rows), lines)
 
-def _judge(predictions: Predictions, questions: Questions, by_position: bool) -> JudgedFile:
-    """Predictions, joined with the questions and judged."""
-    path = predictions.path
-    has_ids_alone = bool(predictions.ids) and predictions.questions is None
-    is_in_order = predictions.rows == len(questions.ids)
-    if has_ids_alone and not questions.asked.ids and not is_in_order:
-        raise LongtailError(
-            f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which "
-            f"{path.name} names its questions by; add it, or name it with --columns id=NAME"
-        )
-
-    match = join_predictions(predictions, questions.asked, by_position=by_position)
-    check_joined(predictions, questions.asked, match)
-    lines = [*predictions.described, *match.described(predictions)]
-    if not match.rows:
-        raise _nothing_joined(path, questions, match, lines)
-    if not predictions.says:
-        lines.append(
-            "it has no answers: those of the first two files are taken, for "
-            f"{len(match.rows):,} questions"
-        )
-        return JudgedFile(predictions, match, [False] * len(match.rows), lines)
-
-    right = _judgements(predictions, questions, match, lines)
-    percent = 100 * sum(right) / len(right)
-    lines.append(f"{len(right):,} answers, {percent:.1f} % right")
-    return JudgedFile(predictions, match, right, lines, _odd(predictions, questions, match, right))
+        right = _judgements(predictions, questions, match, lines)
+        percent = 100 * sum(right) / len(right)
+        lines.append(f"{len(right):,} answers, {percent:.1f} % right")
+        odd = _odd(predictions, questions, match, right)
+        return JudgedFile(predictions, match, right, lines, odd)
 
 
 def _judgements(

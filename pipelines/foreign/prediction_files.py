@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import ne
@@ -18,7 +18,7 @@ from pipelines.foreign import decisions, layouts
 from pipelines.foreign.answer_lists import read_lists, written_value
 from pipelines.foreign.cell_values import as_text, clean_id, judgement
 from pipelines.foreign.prediction_texts import UnreadableError, cut_answers, texts_of
-from pipelines.foreign.record_file import Cells, RecordFile
+from pipelines.foreign.record_file import Cells
 from pipelines.foreign.records import read_records, showing_columns, to_columns
 
 # Reasoning, or an answer with something before it.
@@ -120,62 +120,50 @@ def read_predictions(
     known = layouts.KNOWN.union(more)
     file = read_records(path, known, EXPECTED)
     with showing_columns(file.shown):
-        return _read_predictions(path, file, known, more, pattern)
+        first = list(islice(file.records, LAYOUT_RECORDS))
+        places = layouts.places_of_columns(first, known)
+        records = chain(first, file.records)
+        cells = to_columns(path, layouts.rows_of_columns(records, places, known), file.notes)
+        if "filtered_resps" in cells:
+            _check_filter(path, cells.get(layouts.FILTER, []))
+        cells = _without_refused_questions(cells, file.notes)
+        names = _columns_by_role(cells)
+        _cut_questions(cells, names)
 
+        first_column: Sequence[Any] = next(iter(cells.values()), ())
+        ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
+        predictions = Predictions(
+            path=path,
+            layout=file.kind,
+            rows=len(first_column),
+            names=names,
+            ids=ids,
+            cells=cells,
+            paths=places,
+            shown_columns=file.shown,
+            notes=file.notes,
+        )
+        _read_judgements(predictions)
+        if "retrieved" in more:
+            calls = decisions.read_calls(cells, file.notes)
+            doubt = decisions.read_doubt(cells, file.notes)
+            predictions.calls = calls.numbers
+            predictions.uncertainty = doubt.numbers
+            decided = {"retrieved": calls.column, "doubt": doubt.column}
+            names |= {role: column for role, column in decided.items() if column}
+        if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
+            raise LongtailError(
+                f"{path}: {file.shown}; expected {EXPECTED}; rename one, of two systems in two "
+                "columns in a copy of the file for each"
+            )
 
-def _read_predictions(
-    path: Path, file: RecordFile, known: Set[str], more: Collection[str], pattern: str | None
-) -> Predictions:
-    """The predictions of a file's records; `known` are the columns to keep."""
-    first = list(islice(file.records, LAYOUT_RECORDS))
-    places = layouts.places_of_columns(first, known)
-    records = chain(first, file.records)
-    cells = to_columns(path, layouts.rows_of_columns(records, places, known), file.notes)
-    if "filtered_resps" in cells:
-        _check_filter(path, cells.get(layouts.FILTER, []))
-    cells = _without_refused_questions(cells, file.notes)
-    names = _columns_by_role(cells)
-    _cut_questions(cells, names)
-
-    first_column: Sequence[Any] = next(iter(cells.values()), ())
-    ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
-    predictions = Predictions(
-        path=path,
-        layout=file.kind,
-        rows=len(first_column),
-        names=names,
-        ids=ids,
-        cells=cells,
-        paths=places,
-        shown_columns=file.shown,
-        notes=file.notes,
-    )
-    _read_judgements(predictions)
-    if "retrieved" in more:
-        calls = decisions.read_calls(cells, file.notes)
-        doubt = decisions.read_doubt(cells, file.notes)
-        predictions.calls = calls.numbers
-        predictions.uncertainty = doubt.numbers
-        decided = {"retrieved": calls.column, "doubt": doubt.column}
-        names |= {role: column for role, column in decided.items() if column}
-    if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
-        raise _no_prediction(path, file)
-
-    if "question" in predictions.names:
-        predictions.questions = predictions.column(predictions.names["question"])
-    if "prediction" in predictions.names:
-        _read_texts(predictions, pattern)
-    if "answers" in predictions.names:
-        _read_gold_answers(predictions)
-    return predictions
-
-
-def _no_prediction(path: Path, file: RecordFile) -> LongtailError:
-    """The error for a file in which no column is known to hold predictions."""
-    return LongtailError(
-        f"{path}: {file.shown}; expected {EXPECTED}; rename one, of two systems in two columns in "
-        "a copy of the file for each"
-    )
+        if "question" in predictions.names:
+            predictions.questions = predictions.column(predictions.names["question"])
+        if "prediction" in predictions.names:
+            _read_texts(predictions, pattern)
+        if "answers" in predictions.names:
+            _read_gold_answers(predictions)
+        return predictions
 
 
 def _cut_questions(cells: Cells, names: dict[str, str]) -> None:

@@ -6,9 +6,10 @@ is a cut of, such as popularity, and its group is what has a threshold of its ow
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -121,7 +122,7 @@ class Table(NamedTuple):
 
 def read_question_table(
     path: Path,
-    named_columns: Mapping[str, str] | None = None,
+    named_columns: Mapping[str, str] = MappingProxyType({}),
     needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet).
@@ -131,10 +132,17 @@ def read_question_table(
     needed, which they answer. Raises LongtailError for a role of `needed` or a named column that is
     not there, an id that two rows have, and as `read_numbers` and `gold_answers` do.
     """
-    named_columns = dict(named_columns or {})
-    file = _open_table(path, named_columns, needed)
+    for role in named_columns:
+        if role not in ROLES:
+            raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
+
+    known = {MONTH, *TELLING}.union(*ROLES.values(), map(plain, named_columns.values()))
+    beginnings = {name.partition(".")[0] for name in known}
+    roles = [f"one with the {role} ({', '.join(ROLES[role])})" for role in needed]
+    expected = f"{' and '.join(roles)}, or --columns to name them"
+    file = read_records(path, known | beginnings, expected)
     with showing_columns(file.shown):
-        return _questions(_read_table(path, file, named_columns, needed), needed)
+        return _questions(_read_table(path, file, known, named_columns, needed), needed)
 
 
 def _questions(table: Table, needed: Sequence[str]) -> Questions:
@@ -177,30 +185,17 @@ def _groups(table: Table, n_questions: int) -> list[str]:
     return [BY_NAME.get(text, text) or NO_GROUP for text in texts]
 
 
-def _open_table(path: Path, named_columns: Mapping[str, str], needed: Sequence[str]) -> RecordFile:
-    """The records of a table that has some of the known and the named columns."""
-    for role in named_columns:
-        if role not in ROLES:
-            raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
-
-    beginnings = {name.partition(".")[0] for name in map(plain, named_columns.values())}
-    roles = [f"one with the {role} ({', '.join(ROLES[role])})" for role in needed]
-    expected = f"{' and '.join(roles)}, or --columns to name them"
-    return read_records(path, _known(named_columns) | beginnings, expected)
-
-
-def _known(named_columns: Mapping[str, str]) -> set[str]:
-    """The plain names of the columns that are read."""
-    return {MONTH, *TELLING}.union(*ROLES.values(), map(plain, named_columns.values()))
-
-
 def _read_table(
-    path: Path, file: RecordFile, named_columns: Mapping[str, str], needed: Sequence[str]
+    path: Path,
+    file: RecordFile,
+    known: Set[str],
+    named_columns: Mapping[str, str],
+    needed: Sequence[str],
 ) -> Table:
-    """The known and the named columns of a table, and their roles."""
+    """The known columns of a table, which are also those that are named, and their roles."""
     # A name with full stops is a path into objects, or a column's.
     paths = {name: name for name in map(plain, named_columns.values()) if "." in name}
-    rows = rows_of_columns(file.records, paths, _known(named_columns))
+    rows = rows_of_columns(file.records, paths, known)
     cells = to_columns(path, rows, file.notes)
     for name in paths:
         if all(value is None for value in cells[name]):
