@@ -12,8 +12,6 @@ import typer
 from flows import terminal
 from flows.commands.options import JsonOption, SubsetOption, print_json
 from flows.commands.prediction_options import (
-    RESAMPLES,
-    SEED,
     ByPositionOption,
     ColumnsOption,
     Options,
@@ -63,7 +61,7 @@ def compare(
     question_set, answered = read_all(files, options, needed=("question",))
     notes = notes_of(question_set, answered)
     oddities = list(_oddities(answered))
-    compared = compare_systems.compare_systems(question_set, answered, SEED, RESAMPLES)
+    compared = compare_systems.compare_systems(question_set, answered)
     if not as_json:
         for line in (*notes, *oddities, *leaderboard_page.leaderboard_lines(compared)):
             terminal.show(line)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
 QUESTIONS = "a table of questions such as popQA.tsv, an address, or a release's folder"
 # The seed and resamples of draws and intervals: the same files give the same bytes.
-SEED = 0
-RESAMPLES = 1000
 
 TABLE = typer.Option(
     "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."

@@ -14,8 +14,6 @@ import typer
 from flows import terminal
 from flows.commands.options import JsonOption, SubsetOption, print_json
 from flows.commands.prediction_options import (
-    RESAMPLES,
-    SEED,
     ByPositionOption,
     ColumnsOption,
     Options,
@@ -88,14 +86,14 @@ def thresholds(
     question_set, answered = read_all([closed, *augmented], options, decisions=True)
     answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
-        question_set, answered[0], answered[1:], search.value, budget, SEED, RESAMPLES
+        question_set, answered[0], answered[1:], search.value, budget
     )
     best_rule = results[0].file
     notes = notes_of(question_set, answered)
     n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
     notes.append(f"{n_used} that all {len(answered)} files answer are used")
     systems = [system for system in answered if system.says or system.decides]
-    answers = compare_systems.join_answers(question_set, systems, SEED, RESAMPLES)
+    answers = compare_systems.join_answers(question_set, systems)
     accuracies = accuracy.accuracy(answers)
     if not as_json:
         for line in (*notes, *rule_page.rule_lines(results)):

@@ -9,7 +9,7 @@ import numpy as np
 from pipelines import draws
 from pipelines.evaluation import accuracy, answer_metrics, paired, popularity_bins
 from pipelines.evaluation.answer_sets import Answers, MethodAnswers
-from pipelines.foreign.judge_files import Answered, in_all
+from pipelines.foreign.judge_files import RESAMPLES, SEED, Answered, in_all
 from pipelines.foreign.question_tables import Questions
 from pipelines.questions import matching
 
@@ -32,9 +32,7 @@ class Compared:
     examples: list[dict]
 
 
-def compare_systems(
-    questions: Questions, answered: Sequence[Answered], seed: int, resamples: int
-) -> Compared:
+def compare_systems(questions: Questions, answered: Sequence[Answered]) -> Compared:
     """The systems held against each other, the best first.
 
     Raises LongtailError where no question is answered by all.
@@ -45,7 +43,7 @@ def compare_systems(
         return -int(system.correct[in_common].sum()), system.name
 
     best_first = sorted(answered, key=rank)
-    answers = join_answers(questions, best_first, seed, resamples)
+    answers = join_answers(questions, best_first)
     counts = {system.name: int(system.has.sum()) for system in best_first}
     return Compared(
         questions=int(in_common.sum()),
@@ -56,7 +54,7 @@ def compare_systems(
         by_relation=accuracy.by_relation(answers),
         by_popularity=by_popularity(answers),
         pairs=paired.comparisons({"": answers}),
-        examples=_examples(questions, best_first, in_common, seed),
+        examples=_examples(questions, best_first, in_common),
     )
 
 
@@ -68,9 +66,7 @@ def by_popularity(answers: Answers) -> list[dict]:
     return popularity_bins.by_decile(answers)
 
 
-def join_answers(
-    questions: Questions, answered: Sequence[Answered], seed: int, resamples: int
-) -> Answers:
+def join_answers(questions: Questions, answered: Sequence[Answered]) -> Answers:
     """The common questions in the form in which the analyses have them, ordered by id.
 
     Raises LongtailError where no question is answered by all.
@@ -95,8 +91,8 @@ def join_answers(
         popularity=questions.signal[order],
         ambiguous=is_ambiguous,
         by_method=by_method,
-        seed=seed,
-        resamples=resamples,
+        seed=SEED,
+        resamples=RESAMPLES,
     )
 
 
@@ -110,24 +106,24 @@ def _metrics(questions: Questions, system: Answered, places: np.ndarray) -> dict
 
 
 def _examples(
-    questions: Questions, answered: Sequence[Answered], in_common: np.ndarray, seed: int
+    questions: Questions, answered: Sequence[Answered], in_common: np.ndarray
 ) -> list[dict]:
     """Questions on which only one of two systems is right, drawn by hash."""
     examples: list[dict] = []
     for first, second in islice(combinations(answered, 2), PAIRS):
-        examples += _disagreements(questions, first, second, in_common, seed)
-        examples += _disagreements(questions, second, first, in_common, seed)
+        examples += _disagreements(questions, first, second, in_common)
+        examples += _disagreements(questions, second, first, in_common)
     return examples
 
 
 def _disagreements(
-    questions: Questions, right: Answered, wrong: Answered, in_common: np.ndarray, seed: int
+    questions: Questions, right: Answered, wrong: Answered, in_common: np.ndarray
 ) -> Iterator[dict]:
     """Some of the questions on which the first system is right and the second is not."""
     only_one_right = (right.correct == 1) & (wrong.correct == 0)
     places = np.flatnonzero(in_common & only_one_right)
     ids = [questions.ids[place] for place in places]
-    drawn = draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
+    drawn = draws.sample(SEED, f"{right.name} not {wrong.name}", ids, EXAMPLES)
     for place in places[drawn].tolist():
         golds = questions.asked.answers[place]
         yield {

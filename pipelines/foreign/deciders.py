@@ -16,7 +16,7 @@ from pipelines.adaptive import budgets, refits
 from pipelines.adaptive.refits import Column
 from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
-from pipelines.foreign.judge_files import NO_ANSWER, Answered
+from pipelines.foreign.judge_files import NO_ANSWER, RESAMPLES, SEED, Answered
 
 ALWAYS_OR_NEVER = {1.0: "; always retrieving", 0.0: "; without retrieval"}
 
@@ -71,14 +71,12 @@ def judge_deciders(
     places: np.ndarray,
     closed: Answered,
     deciders: Sequence[Answered],
-    seed: int,
-    n: int,
 ) -> list[dict]:
     """The deciders and the policies on the questions that the splits hold out, policies first.
 
     A row has system, said, accuracy, difference, retrieved, calls, accuracy_area and less, with
     Intervals, but for what is not known. `difference` and `less` are the accuracy and the area less
-    those of the thresholds. Intervals are of `n` resamples. `places` (questions,) are where the
+    those of the thresholds. `places` (questions,) are where the
     files have the questions of `tuned.pairs`.
     """
     policies = _policies(tuned)
@@ -94,7 +92,7 @@ def judge_deciders(
         if file.calls is not None:
             choices[name] = Choices(file.correct[places] == 1, file.calls[places])
 
-    rows = _rows(tuned, search, choices, files, seed, n)
+    rows = _rows(tuned, search, choices, files)
     signals = {"oracle": tuned.pairs.gains}
     for name, file in ({closed.name: closed} | files).items():
         if file.uncertainty is not None:
@@ -133,8 +131,6 @@ def _rows(
     search: str,
     choices: Mapping[str, Choices],
     files: Mapping[str, Answered],
-    seed: int,
-    n: int,
 ) -> list[dict]:
     """Accuracy, its difference to the thresholds', and retrievals of each policy and system."""
     pairs = tuned.pairs
@@ -151,7 +147,7 @@ def _rows(
         asked.append(((name, "calls"), intervals.ratio, [calls, each]))
 
     differences = refits.refitted_means(columns, {"": tuned.fitted.policy}, tuned.drawn)
-    means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
+    means = intervals.of_clusters(asked, subjects, draws.generator(SEED, "calls"), RESAMPLES)
 
     figures = tuned.figures[search]
     retrieved = intervals.interval(figures["retrieved"])

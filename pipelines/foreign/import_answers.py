@@ -79,7 +79,13 @@ def import_answers(
     folder = data / "imported" / called.dataset / called.lm
     out = folder / f"{called.method}.parquet"
     if called.kind == "closed_book":
-        _check_closed_book(called, out)
+        for other in folder.glob("*.parquet"):
+            is_closed_book = "closed_book" in (other.stem, about(other).get("kind"))
+            if other != out and is_closed_book:
+                raise LongtailError(
+                    f"{other}: {called.lm} has answers without retrieval there, expected them "
+                    "once; remove that file, or give these --kind other"
+                )
 
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     questions = read_question_table(source, needed=("id", "question", "answers"))
@@ -138,17 +144,6 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
         )
 
     return replace(called, kind=kind)
-
-
-def _check_closed_book(called: Import, out: Path) -> None:
-    """Raise LongtailError where a model has closed-book answers in another file."""
-    for other in out.parent.glob("*.parquet"):
-        is_closed_book = "closed_book" in (other.stem, about(other).get("kind"))
-        if other != out and is_closed_book:
-            raise LongtailError(
-                f"{other}: {called.lm} has answers without retrieval there, expected them once; "
-                "remove that file, or give these --kind other"
-            )
 
 
 def _check_complete(file: Path, source: Path, questions: Questions, judged: JudgedFile) -> None:

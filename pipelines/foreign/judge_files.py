@@ -21,6 +21,8 @@ from pipelines.storage.file_kinds import check_link, check_no_folder
 from pipelines.subsets import Subset
 
 NO_ANSWER = -1
+SEED = 0  # of the draws of splits, resamples and examples
+RESAMPLES = 1000  # of intervals
 PREDICTIONS = "predictions: a table, JSON, JSON lines or Parquet"
 DECISIONS = (*RETRIEVED, *DOUBT)
 ENDING = re.compile(

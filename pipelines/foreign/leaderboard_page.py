@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
 from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines, of_systems
-from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import grouped, table_of
 from pipelines.pages.values import Percent, in_percent, label, show
 
@@ -65,8 +65,8 @@ def _board_section(name: str, compared: Compared, scope: str) -> Section:
         y_axis=Axis("accuracy, %"),
         caption=f"Accuracy on {scope}. Thin lines are 95 % intervals.",
     )
-    blocks: list[Block] = [figure, _board(compared), _differences(compared)]
-    return Section("board", f"Leaderboard: {name}", blocks, leads)
+    tables = [_board(compared), _differences(compared)]
+    return Section("board", f"Leaderboard: {name}", [figure, *tables], leads)
 
 
 def _board(compared: Compared) -> Table:
@@ -119,17 +119,13 @@ def _examples_section(compared: Compared) -> Section:
         f"On {alone:,} of {compared.questions:,} questions, only one of {label(first['method'])} "
         f"and {label(second['method'])} is right."
     )
-    return Section("examples", "Where they disagree", [_disagreements(compared)], leads)
-
-
-def _disagreements(compared: Compared) -> Table:
-    """Questions on which only one of two systems is right."""
     caption = (
         f"Questions on which only one of two systems is right, drawn by hash: at most {EXAMPLES} "
         f"of each kind and {PAIRS} pairs, the best first."
     )
     columns = ["right", "wrong", "question", "answer", "said", "instead", "popularity", "relation"]
-    return table_of("disagreements", caption, compared.examples, columns, HEADS | EXAMPLE_HEADS)
+    table = table_of("disagreements", caption, compared.examples, columns, EXAMPLE_HEADS)
+    return Section("examples", "Where they disagree", [table], leads)
 
 
 def popularity_section(signal: str, rows: list[dict]) -> Section:

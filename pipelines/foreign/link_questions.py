@@ -31,7 +31,6 @@ from pipelines.sources.streams import is_parquet
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 
-COLUMNS = ("qid", "label", "aliases", "wiki_title", "popularity")  # of a table of entities
 DICTIONARY = pa.schema(
     {
         "qid": pa.string(),
@@ -41,6 +40,7 @@ DICTIONARY = pa.schema(
         "popularity": pa.int64(),
     }
 )
+COLUMNS = DICTIONARY.names  # of a table of entities
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
 from pipelines.pages import rendering
-from pipelines.pages.section import Axis, Block, Figure, Section, Table
+from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_in_words, threshold_figure
@@ -38,9 +38,8 @@ DECISION_HEADS = {
     "accuracy_area": "area",
     "less": "area, less adaptive",
 }
-DECISION_COLUMNS = (
-    *("system", "said", "accuracy", "difference", "retrieved", "calls", "accuracy_area", "less"),
-)
+DECISION_COLUMNS = ["system", "said", "accuracy", "difference", "retrieved", "calls"]
+DECISION_COLUMNS += ["accuracy_area", "less"]
 ACCURACIES = ("closed_book", "augmented", "adaptive", "retrieved")
 
 
@@ -109,26 +108,27 @@ def decisions_tables(
     results: Sequence[Result], without_intervals: Sequence[str] = ()
 ) -> list[Table]:
     """Each policy, and each file that decides when to retrieve."""
-    return [_decisions_table(result, without_intervals) for result in results if result.deciders]
+    tables = []
+    for result in results:
+        if not result.deciders:
+            continue
+        rows = []
+        for decider in result.deciders:
+            row = decider | {"less": cell(decider.get("less"), "difference")}
+            if row["system"] in POLICIES:
+                row["system"] = label(row["system"])
+            for name in without_intervals:
+                if name in row:
+                    row[name] = row[name].value
+            rows.append(row)
 
-
-def _decisions_table(result: Result, without_intervals: Sequence[str]) -> Table:
-    rows = []
-    for decider in result.deciders:
-        row = decider | {"less": cell(decider.get("less"), "difference")}
-        if row["system"] in POLICIES:
-            row["system"] = label(row["system"])
-        for name in without_intervals:
-            if name in row:
-                row[name] = row[name].value
-        rows.append(row)
-
-    caption = (
-        "Who decides when to retrieve, held out. Where a file has no answers, those of "
-        f"{result.file.above} and {result.file.below} count. Area: the mean accuracy over all "
-        "shares that may retrieve."
-    )
-    return table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS)
+        caption = (
+            "Who decides when to retrieve, held out. Where a file has no answers, those of "
+            f"{result.file.above} and {result.file.below} count. Area: the mean accuracy over all "
+            "shares that may retrieve."
+        )
+        tables.append(table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS))
+    return tables
 
 
 def rule_table(results: Sequence[Result]) -> Table:
@@ -190,8 +190,8 @@ def rule_html(
         Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
         Section("files", "What was read", list(notes[:-1]), f"{notes[-1]}."),
     ]
-    sections = [section.without_empty_blocks for section in sections]
-    sections = [section for section in sections if section.blocks]
+    filled = [section.without_empty_blocks for section in sections]
+    sections = [section for section in filled if section.blocks]
 
     views = f", page views of {file.month}" if file.month else ""
     intro = (
@@ -234,8 +234,8 @@ def _verdict_section(results: Sequence[Result]) -> Section:
         if result.file.budget:
             verdicts.append(f"Budget with {result.file.below}: {_budget(result)}.")
     leads = f"With {label(results[0].file.below)}, the advice is {advice(rows[0])}."
-    blocks: list[Block] = [figure, how, *verdicts, table]
-    return Section("verdict", "Is a threshold worth it?", blocks, leads)
+    title = "Is a threshold worth it?"
+    return Section("verdict", title, [figure, how, *verdicts, table], leads)
 
 
 def _thresholds_section(results: Sequence[Result]) -> Section:
@@ -248,10 +248,19 @@ def _thresholds_section(results: Sequence[Result]) -> Section:
         least = show(min(inner))
         most = show(max(inner))
         leads = f"The relations' thresholds lie between {least} and {most} {file.signal}."
-    figure = threshold_figure(_cuts(results), file.signal)
+
+    drawn = []
+    for result in results:
+        for row in result.relations:
+            cut = {
+                "method": result.file.below,
+                "name": result.file.names[row["relation"]],
+                "cut": row["threshold"],
+            }
+            drawn.append(row | cut)
+    figure = threshold_figure(drawn, file.signal)
     figure = replace(figure, caption=f"The {figure.caption}")
-    blocks: list[Block] = [figure, rule_table(results)]
-    return Section("thresholds", "Thresholds", blocks, leads)
+    return Section("thresholds", "Thresholds", [figure, rule_table(results)], leads)
 
 
 def _decisions_section(results: Sequence[Result]) -> Section:
@@ -267,19 +276,4 @@ def _decisions_section(results: Sequence[Result]) -> Section:
         f"Of all but the oracle, {label(best['system'])} is right most often "
         f"({in_percent(best['accuracy'])} %)."
     )
-    blocks: list[Block] = list(tables)
-    return Section("decisions", title, blocks, leads)
-
-
-def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The thresholds of all pairs, as `threshold_figure` draws them."""
-    cuts = []
-    for result in results:
-        for row in result.relations:
-            cut = {
-                "method": result.file.below,
-                "name": result.file.names[row["relation"]],
-                "cut": row["threshold"],
-            }
-            cuts.append(row | cut)
-    return cuts
+    return Section("decisions", title, [*tables], leads)

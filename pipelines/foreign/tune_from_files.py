@@ -7,11 +7,10 @@ import numpy as np
 
 from pipelines.adaptive import rule, tuning
 from pipelines.adaptive.rule import Rule
-from pipelines.adaptive.tuning import Tuned
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import with_intervals
 from pipelines.foreign.deciders import judge_deciders
-from pipelines.foreign.judge_files import Answered, in_all
+from pipelines.foreign.judge_files import RESAMPLES, SEED, Answered, in_all
 from pipelines.foreign.question_tables import Questions
 from pipelines.intervals import Interval, interval
 from pipelines.pages.thresholds import POLICIES
@@ -39,8 +38,6 @@ def tune_from_files(
     others: Sequence[Answered],
     search: str,
     budget: float,
-    seed: int,
-    resamples: int,
 ) -> list[Result]:
     """Thresholds between `without`, for popular subjects, and each of `others`, the best first.
 
@@ -74,15 +71,16 @@ def tune_from_files(
             right_without,
             right_with,
             settings=settings,
-            seed=seed,
-            resamples=resamples,
+            seed=SEED,
+            resamples=RESAMPLES,
             searches=(search,),
             ids=ids,
         )
         decided: Sequence[dict] = ()
         if deciders and file is augmented[0]:
-            places = _places(questions, tuned)
-            decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)
+            place_of = {id_: place for place, id_ in enumerate(questions.ids)}
+            places = np.array([place_of[id_] for id_ in tuned.pairs.ids])
+            decided = judge_deciders(tuned, search, places, without, deciders)
 
         learned = rule.of_tuned(
             tuned,
@@ -134,9 +132,3 @@ def _check_questions(questions: Questions, rows: np.ndarray, min_questions: int)
             f"{questions.name}: {questions.signal_name} of row {row + 1} is {least:g}, expected 0 "
             "or more; leave the cell empty if it is not known, or add a constant to all"
         )
-
-
-def _places(questions: Questions, tuned: Tuned) -> np.ndarray:
-    """Where the question set has the questions of the pairs."""
-    place_of = {id_: place for place, id_ in enumerate(questions.ids)}
-    return np.array([place_of[id_] for id_ in tuned.pairs.ids])
