@@ -69,24 +69,6 @@ def write_texts(
     `changes` are those of `versions.changes_since` and `newest` their part of the changelog,
     `made_by` is that of `versions.write_release`, `manifest` the raw files.
     """
-    facts = _facts(db, folder, made_by, manifest)
-    facts |= {
-        "newest": newest.partition("\n")[2].strip(),  # without its heading
-        "first": not changes["previous"],
-    }
-    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
-        (folder / name).write_text(render(template, facts), encoding="utf-8")
-    (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
-    write_json(folder / "croissant.json", croissant.dataset(folder, facts))
-
-
-def _facts(
-    db: duckdb.DuckDBPyConnection,
-    folder: Path,
-    made_by: Facts,
-    manifest: list[Facts],
-) -> Facts:
-    """What the card and the licence say of a release."""
     tables = contents.present(folder)
     description = [f"{table.title}." for table in tables]
     if not made_by["landed"]:
@@ -94,13 +76,23 @@ def _facts(
     params = made_by["params"]
     popqa = _popqa(db)
     has_published = popqa["published"] > 0
+    licences = [CC0 | {"covers": "all tables"}]
+    if has_published:  # its rows keep their licence
+        licences = [
+            MIT | {"covers": "rows of PopQA with `origin` published"},
+            CC0 | {"covers": "all other rows and tables"},
+        ]
+    links = None
+    if contents.LINKS in tables:
+        query = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
+        (links,) = database.read_rows(db, query).to_pylist()
     spoken = language.read_language(params["language"])
     dates = snapshots.dates(manifest, popqa["months"])
     search = params["thresholds"]["search"]
     # They make the front matter unique: `datasets` takes a folder with known front matter from its
     # cache.
     sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
-    return {
+    facts = {
         "title": TITLE,
         "code": params["language"],
         "language": spoken,
@@ -108,7 +100,7 @@ def _facts(
         "date": made_by["date"],
         "description": " ".join(description),
         "citation": PAPER,
-        "licences": _licences(has_published),
+        "licences": licences,
         "size": _size(db, tables),
         "tables": tables,
         "type_name": type_name,
@@ -119,7 +111,7 @@ def _facts(
         "per_relation": params["popqa"]["per_relation"],
         "published": has_published,
         "relations": _relations(db),
-        "links": _links(db) if contents.LINKS in tables else None,
+        "links": links,
         "thresholds": _thresholds(db, search, folder) if contents.THRESHOLDS in tables else None,
         "search": search,
         "rules": contents.rules(folder),
@@ -129,22 +121,18 @@ def _facts(
         "retrievers": sorted(contents.retrievers(folder)),
         "sources": _sources(manifest, spoken.name),
         "generated": is_generated(manifest),
+        "newest": newest.partition("\n")[2].strip(),  # without its heading
+        "first": not changes["previous"],
     }
+    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
+        (folder / name).write_text(render(template, facts), encoding="utf-8")
+    (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
+    write_json(folder / "croissant.json", croissant.dataset(folder, facts))
 
 
 def is_generated(manifest: list[Facts]) -> bool:
     """Whether a raw file is of the generated, fictional world."""
     return GENERATED in {file["licence"] for file in manifest}
-
-
-def _licences(has_published: bool) -> list[dict[str, str]]:
-    """The licences of a release; published rows of PopQA keep theirs."""
-    if not has_published:
-        return [CC0 | {"covers": "all tables"}]
-    return [
-        MIT | {"covers": "rows of PopQA with `origin` published"},
-        CC0 | {"covers": "all other rows and tables"},
-    ]
 
 
 def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) -> str:
@@ -197,16 +185,6 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> Facts:
     (counts,) = rows.to_pylist()
     quartiles = counts["quartiles"] or []
     return counts | {"quartiles": [f"{views:,}" for views in quartiles]}
-
-
-def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """How many of EntityQuestions' questions there are, and how many have a subject of Wikidata."""
-    rows = database.read_rows(
-        db,
-        "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links",
-    )
-    (counts,) = rows.to_pylist()
-    return counts
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[Facts]:

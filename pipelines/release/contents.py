@@ -118,12 +118,8 @@ class ReleaseTable:
         )
 
 
-def _read_tables() -> tuple[ReleaseTable, ...]:
-    entries = yaml_files.read(Path(__file__).with_name("tables.yaml"))
-    return tuple(ReleaseTable(name, **entry) for name, entry in entries.items())
-
-
-TABLES = _read_tables()
+ENTRIES = yaml_files.read(Path(__file__).with_name("tables.yaml"))
+TABLES = [ReleaseTable(name, **entry) for name, entry in ENTRIES.items()]
 POPQA, LINKS, THRESHOLDS = TABLES
 
 

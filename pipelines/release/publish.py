@@ -99,7 +99,7 @@ class Hub:
             return None
         contents.check_sums(folder)
         if is_there:
-            if self._sums(version) != _local_sums(folder):
+            if self._sums(version) != (folder / contents.SUMS).read_text(encoding="utf-8"):
                 raise LongtailError(
                     f"{folder}: {self.where} has another {version}, expected the same bytes; a "
                     "version stays as it is, name a higher one with --version"
@@ -143,7 +143,3 @@ class Hub:
         except EntryNotFoundError:
             return ""
         return Path(file).read_text(encoding="utf-8")
-
-
-def _local_sums(folder: Path) -> str:
-    return (folder / contents.SUMS).read_text(encoding="utf-8")

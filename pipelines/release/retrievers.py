@@ -66,7 +66,12 @@ def _facts(data: Path, name: str, params: Facts) -> Facts:
     facts: Facts = {"name": name, "settings": settings, "lsr": lsr, "teacher_name": teacher}
     facts["base"] = _model(settings)
     facts["teacher"] = _model(params["lm"][teacher])
-    facts["front_matter"] = _front_matter(facts["base"]["licence"], params["language"])
+    front_matter: Facts = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity"}
+    front_matter["language"] = [params["language"]]
+    front_matter["tags"] = [LIBRARY, "feature-extraction", "replug-lsr"]
+    if facts["base"]["licence"] != UNKNOWN:
+        front_matter["license"] = facts["base"]["licence"]
+    facts["front_matter"] = yaml.safe_dump(front_matter, sort_keys=False)
     facts["language"] = language.read_language(params["language"]).name
 
     facts["queries"] = _queries(metrics, params)
@@ -80,16 +85,6 @@ def _facts(data: Path, name: str, params: Facts) -> Facts:
     (passage,) = fill(template, [TITLE], [TEXT])
     facts["passage"] = passage.removeprefix(prompt)
     return facts
-
-
-def _front_matter(licence: str, language_code: str) -> str:
-    """What the Hub reads of a card, as YAML."""
-    facts: Facts = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity"}
-    facts["language"] = [language_code]
-    facts["tags"] = [LIBRARY, "feature-extraction", "replug-lsr"]
-    if licence != UNKNOWN:
-        facts["license"] = licence
-    return yaml.safe_dump(facts, sort_keys=False)
 
 
 def _model(settings: Facts) -> Facts:

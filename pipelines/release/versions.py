@@ -62,13 +62,18 @@ def write_release(
     if previous:
         contents.check_sums(previous)
     sweep()
+    run_params = made_by["params"]
     with scratch_folder() as scratch:
         data = contents.link_outputs(data, made_by["dvc"], Path(scratch))
         manifest = _read_manifest(data)
         folder = Path(scratch, "release")
         folder.mkdir()
         with database.connect(ingest.memory_gb, threads) as db:
-            _write_data(db, data, folder, made_by)
+            contents.write_tables(db, data, folder)
+            contents.write_rules(data, folder)
+            contents.copy_retrievers(data, folder)
+            spoken = language.read_language(run_params["language"])
+            contents.check_tables(db, folder, spoken)
             changes = changes_since(db, previous, folder)
             if previous and not changes["level"]:
                 return None
@@ -82,12 +87,16 @@ def write_release(
             if previous:
                 summary = write_difference(db, previous, folder, folder / "difference")
             newest = write_changelog(folder, previous, made_by["date"], changes, summary)
-            _write_provenance(folder, changes, made_by, manifest)
+            provenance = made_by | {
+                "params": contents.public_params(run_params),
+                "sources": manifest,
+                "version": folder.name,
+                "previous": changes["previous"],
+            }
+            write_json(folder / "provenance.json", provenance)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
-            harness_task.write_harness_task(folder, made_by["params"])
-            retrievers.write_cards(
-                data, folder, made_by["params"], generated=card.is_generated(manifest)
-            )
+            harness_task.write_harness_task(folder, run_params)
+            retrievers.write_cards(data, folder, run_params, generated=card.is_generated(manifest))
 
         contents.check_no_secrets(folder, machine)
         contents.write_sums(folder)
@@ -103,30 +112,6 @@ def _read_manifest(data: Path) -> list[Facts]:
             "makes it"
         )
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def _write_data(db: duckdb.DuckDBPyConnection, data: Path, folder: Path, made_by: Facts) -> None:
-    """Write the tables and rules of a release, and check them."""
-    contents.write_tables(db, data, folder)
-    contents.write_rules(data, folder)
-    contents.copy_retrievers(data, folder)
-    spoken = language.read_language(made_by["params"]["language"])
-    contents.check_tables(db, folder, spoken)
-
-
-def _write_provenance(
-    folder: Path,
-    changes: Facts,
-    made_by: Facts,
-    manifest: list[Facts],
-) -> None:
-    provenance = made_by | {
-        "params": contents.public_params(made_by["params"]),
-        "sources": manifest,
-        "version": folder.name,
-        "previous": changes["previous"],
-    }
-    write_json(folder / "provenance.json", provenance)
 
 
 def _publish(folder: Path, target: Path) -> Path:
