@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Files of a release's folder; the first of them that is there is read.
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
 QUESTIONS = "a table of questions such as popQA.tsv, an address, or a release's folder"
-# The seed and resamples of draws and intervals: the same files give the same bytes.
 
 TABLE = typer.Option(
     "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."

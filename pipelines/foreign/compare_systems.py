@@ -1,6 +1,6 @@
 """Systems that answered the same questions: accuracy, paired differences, disagreements."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, islice
 
@@ -109,30 +109,24 @@ def _examples(
     questions: Questions, answered: Sequence[Answered], in_common: np.ndarray
 ) -> list[dict]:
     """Questions on which only one of two systems is right, drawn by hash."""
-    examples: list[dict] = []
+    examples = []
     for first, second in islice(combinations(answered, 2), PAIRS):
-        examples += _disagreements(questions, first, second, in_common)
-        examples += _disagreements(questions, second, first, in_common)
+        for right, wrong in ((first, second), (second, first)):
+            only_one_right = (right.correct == 1) & (wrong.correct == 0)
+            places = np.flatnonzero(in_common & only_one_right)
+            ids = [questions.ids[place] for place in places]
+            drawn = draws.sample(SEED, f"{right.name} not {wrong.name}", ids, EXAMPLES)
+            for place in places[drawn].tolist():
+                golds = questions.asked.answers[place]
+                example = {
+                    "right": right.name,
+                    "wrong": wrong.name,
+                    "question": questions.asked.questions[place],
+                    "answer": golds[0] if golds else "",
+                    "said": right.text(place),
+                    "instead": wrong.text(place),
+                    "popularity": float(questions.signal[place]),
+                    "relation": str(questions.groups[place]),
+                }
+                examples.append(example)
     return examples
-
-
-def _disagreements(
-    questions: Questions, right: Answered, wrong: Answered, in_common: np.ndarray
-) -> Iterator[dict]:
-    """Some of the questions on which the first system is right and the second is not."""
-    only_one_right = (right.correct == 1) & (wrong.correct == 0)
-    places = np.flatnonzero(in_common & only_one_right)
-    ids = [questions.ids[place] for place in places]
-    drawn = draws.sample(SEED, f"{right.name} not {wrong.name}", ids, EXAMPLES)
-    for place in places[drawn].tolist():
-        golds = questions.asked.answers[place]
-        yield {
-            "right": right.name,
-            "wrong": wrong.name,
-            "question": questions.asked.questions[place],
-            "answer": golds[0] if golds else "",
-            "said": right.text(place),
-            "instead": wrong.text(place),
-            "popularity": float(questions.signal[place]),
-            "relation": str(questions.groups[place]),
-        }

@@ -21,8 +21,9 @@ from pipelines.storage.file_kinds import check_link, check_no_folder
 from pipelines.subsets import Subset
 
 NO_ANSWER = -1
-SEED = 0  # of the draws of splits, resamples and examples
-RESAMPLES = 1000  # of intervals
+# The seed and resamples of draws and intervals: the same files give the same bytes.
+SEED = 0
+RESAMPLES = 1000
 PREDICTIONS = "predictions: a table, JSON, JSON lines or Parquet"
 DECISIONS = (*RETRIEVED, *DOUBT)
 ENDING = re.compile(

@@ -276,7 +276,15 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
     surprise.
     """
     cells = predictions.cells[predictions.names["prediction"]]
-    lists = [_texts_of_row(predictions.path, row, value) for row, value in enumerate(cells)]
+    lists = []
+    for row, value in enumerate(cells, start=1):
+        try:
+            lists.append(texts_of(value))
+        except UnreadableError as error:
+            raise LongtailError(
+                f"{predictions.path}: row {row}: the prediction is {error}, {TEXT}; write that "
+                "alone"
+            ) from None
     unanswered = [row for row, texts_of_row in enumerate(lists) if not texts_of_row]
     if len(unanswered) == len(lists):
         raise LongtailError(
@@ -327,15 +335,6 @@ def _without_prompts(predictions: Predictions, texts: Sequence[str]) -> list[str
             if " " in prompt and remaining[row].startswith(prompt):
                 remaining[row] = remaining[row].removeprefix(prompt).strip()
     return remaining
-
-
-def _texts_of_row(path: Path, row: int, value: Any) -> list[str]:
-    try:
-        return texts_of(value)
-    except UnreadableError as error:
-        raise LongtailError(
-            f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone"
-        ) from None
 
 
 def _without_reasoning(texts: Sequence[str], remarks: Counter[str]) -> list[str]:
