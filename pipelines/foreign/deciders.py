@@ -76,24 +76,29 @@ def judge_deciders(
 
     A row has system, said, accuracy, difference, retrieved, calls, accuracy_area and less, with
     Intervals, but for what is not known. `difference` and `less` are the accuracy and the area less
-    those of the thresholds. `places` (questions,) are where the
-    files have the questions of `tuned.pairs`.
+    those of the thresholds. `places` (questions,) are where the files have the questions of
+    `tuned.pairs`.
     """
-    policies = _policies(tuned)
+    pairs = tuned.pairs
+    once = np.ones(len(pairs.gains))
+    choices = {  # of the policies that need no thresholds
+        "always": Choices(pairs.right_below, once),
+        "never": Choices(pairs.right_above, 0 * once),
+        "oracle": Choices(pairs.right_above | pairs.right_below, pairs.gains > 0),
+    }
     files = {}
     for decider in deciders:
         name = decider.name
-        if name in ("adaptive", "at random", *policies):
+        if name in ("adaptive", "at random", *choices):
             name = f"file {name}"
         files[name] = decider
 
-    choices = dict(policies)
     for name, file in files.items():
         if file.calls is not None:
             choices[name] = Choices(file.correct[places] == 1, file.calls[places])
 
     rows = _rows(tuned, search, choices, files)
-    signals = {"oracle": tuned.pairs.gains}
+    signals = {"oracle": pairs.gains}
     for name, file in ({closed.name: closed} | files).items():
         if file.uncertainty is not None:
             signals[f"doubt of {name}"] = file.uncertainty[places]
@@ -101,8 +106,8 @@ def judge_deciders(
 
     _add_areas(rows, tuned, signals)
     held = _held_out(tuned)
-    never = tuned.pairs.right_above[held].mean()
-    always = tuned.pairs.right_below[held].mean()
+    never = pairs.right_above[held].mean()
+    always = pairs.right_below[held].mean()
     chance = float(never + always) / 2
     at_random = intervals.Interval(chance, chance, chance)
     rows.append({"system": "at random", "accuracy_area": at_random})
@@ -112,18 +117,6 @@ def judge_deciders(
 def _held_out(tuned: Tuned) -> np.ndarray:
     """Which questions some split holds out, (questions,) bool."""
     return np.isfinite(tuned.fitted.policy.retrieved)
-
-
-def _policies(tuned: Tuned) -> dict[str, Choices]:
-    """What the policies that need no thresholds do."""
-    above = tuned.pairs.right_above
-    below = tuned.pairs.right_below
-    once = np.ones(len(below))
-    return {
-        "always": Choices(below, once),
-        "never": Choices(above, 0 * once),
-        "oracle": Choices(above | below, tuned.pairs.gains > 0),
-    }
 
 
 def _rows(

@@ -43,7 +43,7 @@ def _check_texts(
             question = folded(asked.questions[place])
             n_prompts += " " in question and question in text
 
-    if n_golds == n_texts >= ENOUGH_ROWS:
+    if n_texts >= ENOUGH_ROWS and n_golds == n_texts:
         raise LongtailError(
             f"{predictions.path}: its column {predictions.names['prediction']} holds the gold "
             "answers, expected what a model said; call that column prediction"

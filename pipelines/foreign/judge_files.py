@@ -123,13 +123,34 @@ def read_answers(
 
     Raises LongtailError as `judge_file` does.
     """
+    more = DECISIONS if decisions else ()
+    n_questions = len(questions.ids)
     answered = []
     is_cut = False
     for name, path in files.items():
-        more = DECISIONS if decisions else ()
         judged = judge_file(path, questions, pattern, more, by_position=by_position)
-        is_cut |= judged.predictions.is_cut
-        answered.append(_answered(name, judged, len(questions.ids)))
+        predictions = judged.predictions
+        is_cut |= predictions.is_cut
+        match = judged.match
+        correct = np.full(n_questions, NO_ANSWER, np.int8)
+        correct[match.questions] = judged.right
+        texts = None
+        if predictions.texts is not None:
+            texts = [""] * n_questions
+            for row, place in match.pairs:
+                texts[place] = predictions.texts[row]
+
+        file = Answered(
+            name=name,
+            correct=correct,
+            texts=texts,
+            lines=[*judged.lines, *judged.odd],
+            calls=_in_order(predictions.calls, match, n_questions),
+            uncertainty=_in_order(predictions.uncertainty, match, n_questions),
+            says=predictions.says,
+            odd=judged.odd,
+        )
+        answered.append(file)
 
     check_pattern(pattern, is_cut)
     if not any((file.correct == 1).any() for file in answered):
@@ -142,30 +163,6 @@ def read_answers(
         answered[-1].lines.append(line)
 
     return answered
-
-
-def _answered(name: str, judged: JudgedFile, n_questions: int) -> Answered:
-    """A judged file, with its columns in the order of the questions."""
-    predictions = judged.predictions
-    match = judged.match
-    correct = np.full(n_questions, NO_ANSWER, np.int8)
-    correct[match.questions] = judged.right
-    texts = None
-    if predictions.texts is not None:
-        texts = [""] * n_questions
-        for row, place in match.pairs:
-            texts[place] = predictions.texts[row]
-
-    return Answered(
-        name=name,
-        correct=correct,
-        texts=texts,
-        lines=[*judged.lines, *judged.odd],
-        calls=_in_order(predictions.calls, match, n_questions),
-        uncertainty=_in_order(predictions.uncertainty, match, n_questions),
-        says=predictions.says,
-        odd=judged.odd,
-    )
 
 
 def _in_order(values: Sequence[float] | None, match: Match, n_questions: int) -> np.ndarray | None:

@@ -321,23 +321,20 @@ def check_no_secrets(folder: Path, machine: Mapping[str, str]) -> None:
     `machine` are `machine_patterns`. The error shows no secret.
     """
     for file in sorted(folder.rglob("*")):
-        if file.suffix in TEXT_SUFFIXES:
-            _check_text(file, file.relative_to(folder).as_posix(), machine)
+        if file.suffix not in TEXT_SUFFIXES:
+            continue
+        patterns = dict(SECRET_PATTERNS)
+        if file.suffix not in {".tsv", ".html"}:
+            patterns |= PATH_PATTERNS
+        patterns |= machine
 
-
-def _check_text(file: Path, name: str, machine: Mapping[str, str]) -> None:
-    patterns = dict(SECRET_PATTERNS)
-    if file.suffix not in {".tsv", ".html"}:
-        patterns |= PATH_PATTERNS
-    patterns |= machine
-
-    text = JSON_ESCAPE.sub(_unescape, file.read_text(encoding="utf-8"))
-    for description, pattern in patterns.items():
-        hit = re.search(pattern, text)
-        if hit:
-            line = text.count("\n", 0, hit.start()) + 1
-            expected = "expected nothing of the machine; take it out"
-            raise LongtailError(f"{name}: {description} in line {line}, {expected}")
+        text = JSON_ESCAPE.sub(_unescape, file.read_text(encoding="utf-8"))
+        for description, pattern in patterns.items():
+            hit = re.search(pattern, text)
+            if hit:
+                line = text.count("\n", 0, hit.start()) + 1
+                place = f"{file.relative_to(folder).as_posix()}: {description} in line {line}"
+                raise LongtailError(f"{place}, expected nothing of the machine; take it out")
 
 
 def _unescape(escape: re.Match) -> str:
