@@ -35,7 +35,6 @@ UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: a re
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
 BLOCK_BYTES = 1 << 16  # of a process's output, read at a time
-STOP_SECONDS = 10  # that DVC's processes have to end
 HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch"
     "|credential|denied|forbidden|unauthorized|permission|not a director|read-only|no space"
@@ -93,7 +92,12 @@ def reproduce_stage(
     ended = _dvc("repro", *options, stage.name, log=log, work=work)
     work.record = record_of(stage.name, since=began)
     if ended.code:
-        return _failed(stage, ended, log, work)
+        problem = ended.error or f"{stage.name}: {ended.cause()}"
+        message = f"{problem} (all it said: {log})"
+        if ended.unreachable:
+            work.state = AWAY
+            return Failed(name=UNREACHABLE, message=message)
+        return Failed(message=message)
 
     after = dvc_repo.sync_and_copy_lock(Path.cwd()).get(stage.name, {})
     if work.record:
@@ -102,31 +106,13 @@ def reproduce_stage(
         kind = RESTORED
         damaged = dvc_repo.drop_damaged(Path.cwd(), {stage.name})
         if damaged:
-            return _damaged(stage, damaged)
+            problem = f".dvc/cache had {damaged[0]} damaged ({len(damaged)} in all)"
+            return Failed(message=f"{stage.name}: {problem}; removed, run again to make it anew")
     else:
         kind = UNCHANGED
 
     same_outputs = not outputs_changed and after.get("outs") == before.get("outs")
     return Outcome(kind, same_outputs)
-
-
-def _failed(stage: graph.Stage, ended: "Ended", log: Path, work: Work) -> State:
-    problem = ended.error or f"{stage.name}: {ended.cause()}"
-    message = f"{problem} (all it said: {log})"
-    if ended.unreachable:
-        work.state = AWAY
-        return Failed(name=UNREACHABLE, message=message)
-    return Failed(message=message)
-
-
-def _damaged(stage: graph.Stage, files: list[str]) -> State:
-    names = files[0]
-    if len(files) > 1:
-        names += f" and {len(files) - 1} more"
-    return Failed(
-        message=f"{stage.name}: .dvc/cache had {names} damaged; it is removed, run again to make "
-        "it anew"
-    )
 
 
 @task(
@@ -152,11 +138,8 @@ def push_outputs(names: list[str]) -> str | State:
     live.end("push", FAILED)
     problem = ended.errors[0] if ended.errors else ended.last_line
     again = "the data are whole here, `dvc push --run-cache` sends them"
-    is_hopeless = HOPELESS.search("\n".join(ended.errors))
-    return Failed(
-        name="Failed" if is_hopeless else UNREACHABLE,
-        message=f"push: {problem}; {again} (all it said: {log})",
-    )
+    message = f"push: {problem}; {again} (all it said: {log})"
+    return _failed_push(message, "\n".join(ended.errors))
 
 
 @task(
@@ -174,8 +157,12 @@ def push_commits(remote: str, commit: str) -> str | State:
     try:
         return data_branch.push(Path.cwd(), remote, commit)
     except LongtailError as error:
-        is_hopeless = HOPELESS.search(str(error))
-        return Failed(name="Failed" if is_hopeless else UNREACHABLE, message=str(error))
+        return _failed_push(str(error), str(error))
+
+
+def _failed_push(message: str, errors: str) -> State:
+    """The state of a push that failed, which tells by the remote's errors if a retry can help."""
+    return Failed(name="Failed" if HOPELESS.search(errors) else UNREACHABLE, message=message)
 
 
 @dataclass
@@ -329,7 +316,7 @@ def stopping_children() -> Iterator[None]:
         with _starting:
             _run_is_stopped = True
             pids = [child.pid for child in tuple(_children)]
-        workspace.stop(pids, patience=STOP_SECONDS)
+        workspace.stop(pids)
         with suppress(LongtailError, OSError):
             dvc_repo.repair_after_kill(Path.cwd())
         raise

@@ -21,7 +21,6 @@ from pipelines.errors import LongtailError
 POOL = "longtail"
 WORKER = "flows.schedules"  # modules, as they stand in the command lines of processes
 RUN = "prefect.engine"
-STOP_SECONDS = 10  # that processes without a server have to end
 RUN_STOP_SECONDS = 60  # that a run may take to end in good order
 WORKER_STOP_SECONDS = RUN_STOP_SECONDS + 10
 INTERRUPTED = "the machine or `longtail schedule` ended during this run; the next run goes on"
@@ -64,7 +63,7 @@ def _end_earlier_worker() -> None:
         words = process.info["cmdline"] or []
         if process.info["cwd"] == here and {WORKER, RUN}.intersection(words):
             remaining.append(process.pid)
-    workspace.stop(remaining, patience=STOP_SECONDS)
+    workspace.stop(remaining)
 
 
 def _deploy(home: Path) -> None:

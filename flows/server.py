@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 HOME = Path(".longtail/prefect")
 START_SECONDS = 180  # that a server may take to start; a fresh database takes 10 to 20
-STOP_SECONDS = 10  # that processes have to end
 SERVER_STOP_SECONDS = 15
 DRAIN_SECONDS = 30  # to send logs and events
 LATE_SECONDS = 6 * 3600  # after its time that a run has not begun
@@ -54,13 +53,8 @@ OF_ANOTHER_SERVER = re.compile(
     "|API_(?!URL$|SERVICES_|DATABASE_)|CLIENT_|CLOUD_|EVENTS_|MESSAGING_|PROFILE)"
 )
 DATABASE = "DATABASE_CONNECTION_URL"  # ends the names of a setting of the database
-START_ADVICE = {  # what a server says that does not start -> what to do
-    "locate revision": (
-        "another version of Prefect wrote the database: install that version, or move prefect.db "
-        "there away"
-    ),
-    "not a database|malformed|unable to open": "move prefect.db there away; a run makes a new one",
-}
+# what a server says that can't read its database, as one of another version of Prefect
+BAD_DATABASE = re.compile("locate revision|not a database|malformed|unable to open")
 # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
 ONLY_FROM_HERE = (
     "Content-Security-Policy",
@@ -180,10 +174,9 @@ def _reason(log: Path) -> str:
     named = _names_of_database()
     if named:
         return f": {errors[-1]}; {', '.join(named)} names its database: correct it, or unset it"
-    for pattern, remedy in START_ADVICE.items():
-        if re.search(pattern, errors[-1]):
-            home = os.environ.get("PREFECT_HOME", "")
-            return f": {errors[-1]} ({home}); {remedy}"
+    if BAD_DATABASE.search(errors[-1]):
+        home = os.environ.get("PREFECT_HOME", "")
+        return f": {errors[-1]} ({home}); move prefect.db there away; a run makes a new one"
     return f": {errors[-1]}"
 
 
@@ -200,7 +193,7 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
     live.stop()
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     children = [child.pid for child in psutil.Process().children()]
-    workspace.stop(children, patience=STOP_SECONDS)
+    workspace.stop(children)
     message = f"error: the Prefect server {how}, see {log}; run again to go on"
     print(message, file=sys.stderr, flush=True)
     os._exit(1)
@@ -215,19 +208,16 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     with suppress(sqlite3.Error):  # the log says why the pages do not open
         run_log.take_store()
     headers = shlex.join(["--header", ":".join(ONLY_FROM_HERE)])
-    words = ["mlflow", "ui"]
-    words += ["--backend-store-uri", run_log.store()]
-    words += ["--host", "127.0.0.1", "--port", str(port)]
-    words += ["--workers", "1", "--uvicorn-opts", headers]
+    command = f"mlflow ui --host 127.0.0.1 --port {port} --workers 1 --backend-store-uri".split()
     log = home / "mlflow.log"
-    process = workspace.start_module(words, log)
+    process = workspace.start_module([*command, run_log.store(), "--uvicorn-opts", headers], log)
     url = f"http://127.0.0.1:{port}"
     try:
         if not _wait_until_healthy(url, process):
             raise LongtailError(f"MLflow's pages did not open, see {log}")
         yield _list_of_runs(url)
     finally:
-        workspace.stop([process.pid], patience=STOP_SECONDS)
+        workspace.stop([process.pid])
         process.wait()
 
 
@@ -317,23 +307,17 @@ def app() -> Starlette:
     """Prefect's server, with its own list of kinds of workers, for which it else asks GitHub."""
     from prefect.server.api import collections
     from prefect.server.api.server import create_app
+    from starlette.responses import FileResponse
     from starlette.routing import Route
 
-    server = create_app()
     folder = Path(collections.__file__).parent / "collections_data/views"
-    for file in folder.glob("*.json"):
-        route = Route(f"/api/collections/views/{file.stem}", _view_of_file(file))
-        server.router.routes.insert(0, route)
-    return server
-
-
-def _view_of_file(file: Path) -> Callable[[Request], Response]:
-    from starlette.responses import FileResponse
 
     def view(request: Request) -> Response:
-        return FileResponse(file)
+        return FileResponse(folder / f"{request.path_params['name']}.json")
 
-    return view
+    server = create_app()
+    server.router.routes.insert(0, Route("/api/collections/views/{name}", view))
+    return server
 
 
 def main() -> None:

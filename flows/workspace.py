@@ -19,6 +19,7 @@ from pipelines.storage.atomic import SCRATCH
 
 LOCK = SCRATCH / "run.lock"  # the system frees it when the process that holds it ends
 LOOK_SECONDS = 1.0  # between looks whether it is free
+STOP_SECONDS = 10.0  # that processes usually have to end
 KILL_SECONDS = 10.0  # that a killed process may take to end, as while it writes to a slow disk
 END_SECONDS = 10.0  # that a process whose parent is gone has to end by SIGTERM
 
@@ -68,7 +69,7 @@ def is_free() -> bool:
         return not _held and try_lock(stream)
 
 
-def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
+def stop(pids: Iterable[int], patience: float = STOP_SECONDS, roots_only: bool = False) -> None:
     """End processes and their descendants; after `patience` seconds kill all that still run.
 
     With `roots_only` only the processes themselves are asked to end.

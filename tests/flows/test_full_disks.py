@@ -210,7 +210,8 @@ def test_a_damaged_file_of_the_cache_is_named_and_made_anew(ran):
     (ran.folder / "data/b1").unlink()
     said = ran.longtail("run")
     one_line(
-        said, r"b@1: \.dvc/cache had data/b1 damaged; it is removed, run again to make it anew"
+        said,
+        r"b@1: \.dvc/cache had data/b1 damaged \(1 in all\); removed, run again to make it anew",
     )
     assert not cached.exists()
     assert "1 ran" in ran.longtail("run").stdout
