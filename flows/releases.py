@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows import data_branch, workspace
+from flows import data_branch
 from flows.dvc_repo import stages_of_lock
 from flows.parts import Part
 from pipelines.errors import LongtailError
@@ -25,25 +25,6 @@ NAMES_SHOWN = 3  # stages that an error names
 class Written(NamedTuple):
     folder: Path  # of the release that has the present tables
     message: str
-
-
-def write_and_publish(
-    to: str | None,
-    version: str | None,
-    out: Path | None,
-    *,
-    send: bool,
-) -> Iterator[str]:
-    """Write the next release, and publish it at `to`, if that is named.
-
-    Yields lines about both. Raises LongtailError where another run is at work, and as
-    `write_release` and `publish` do.
-    """
-    with workspace.alone():
-        written = write_release(version, out)
-    yield written.message
-    if to:
-        yield from publish(to, written.folder, send=send)
 
 
 def publish(to: str, folder: Path, *, send: bool = True) -> Iterator[str]:

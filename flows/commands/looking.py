@@ -153,17 +153,9 @@ def explore(
     It serves the pages until Ctrl-C. ADDRESS is that of a page of the explorer, as the browser
     shows it; its part before the path may be left out.
     """
-    start = urlsplit(address)._replace(scheme="", netloc="").geturl()
-    _serve(port, start, everything=everything, show=show)
-
-
-def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
-    """Serve the explorer, and with `everything` Prefect and MLflow, on 127.0.0.1 until Ctrl-C.
-
-    Prints their addresses, that of the explorer at the path `start`.
-    """
     from flows import explorer
 
+    start = urlsplit(address)._replace(scheme="", netloc="").geturl()
     terminal.take_termination_for_interrupt()
     places: list[tuple[str, str, str]] = []
     with ExitStack() as stack:
@@ -198,10 +190,12 @@ def reproduce() -> None:
 
     Writes a CSV file with all of them.
     """
+    from flows import graph
     from pipelines.report import comparison, comparison_page, papers, run_tables
 
     published = papers.read_papers()
-    if "analyse" in _stale_stages():
+    stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
+    if "analyse" in graph.behind(stages, changed):
         raise LongtailError("reproduce: expected a finished run; `longtail run` finishes it")
     settings = params_file.load_settings(run_tables.Settings)
     tables = run_tables.Tables(Path("data"), settings)
@@ -212,10 +206,3 @@ def reproduce() -> None:
     write_text(REPRODUCTION, comparison_page.as_csv(compared, published))
     print()
     terminal.show(f"all numbers, and what each of them needs: {REPRODUCTION}")
-
-
-def _stale_stages() -> set[str]:
-    from flows import graph
-
-    stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
-    return graph.behind(stages, changed)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flows import releases, terminal
+from flows import releases, terminal, workspace
 from pipelines.errors import LongtailError
 
 
@@ -29,5 +29,9 @@ def release(
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")
     out = (terminal.CALLED_FROM / out).resolve() if out else None
     terminal.check_folder(out or releases.OUT)
-    for line in releases.write_and_publish(to, version, out, send=yes):
-        terminal.show(line)
+    with workspace.alone():
+        written = releases.write_release(version, out)
+    terminal.show(written.message)
+    if to:
+        for line in releases.publish(to, written.folder, send=yes):
+            terminal.show(line)
