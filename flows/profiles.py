@@ -9,6 +9,7 @@ from pipelines.params import params_file
 from pipelines.storage.atomic import write_text
 
 FOLDER = Path("conf/profile")
+PARAMS = Path("params.yaml")
 
 
 def names(root: Path = Path()) -> list[str]:
@@ -56,9 +57,8 @@ def _read_config(name: str, folder: Path, what: str):
     return config
 
 
-def write_profile(name: str, path: Path) -> None:
-    """Compose a profile into the file `path`. A file that has this text already is not touched."""
+def write_profile(name: str) -> None:
+    """Compose a profile into params.yaml, which is not touched if it has this text already."""
     text = compose(name)
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    write_text(path, text)
+    if not PARAMS.is_file() or PARAMS.read_text(encoding="utf-8") != text:
+        write_text(PARAMS, text)

@@ -115,10 +115,13 @@ def refresh(
     redaction.guard()
     try:
         with redaction.in_errors(), workspace.alone(waiting=log.info):
-            if handover.commit:
-                _check_commits(handover)  # now, and not only after hours
+            if commit:
+                # now, and not only after hours
+                data_branch.check_ready(Path.cwd())
+                if git_remote:
+                    data_branch.bring(Path.cwd(), git_remote)
             if profile and params_file.read_values().get("profile") != profile:
-                profiles.write_profile(profile, months.PARAMS)
+                profiles.write_profile(profile)
             if month:
                 month = _begin(month, make_up, late_after, part, handover)
             return _refresh(part, anew, handover)
@@ -139,13 +142,6 @@ def _failed(month: str | None, message: str, name: str = "Failed") -> State:
     if month and month not in message:
         message = f"{month}: {message}"
     return Failed(name=name, message=message)
-
-
-def _check_commits(handover: Handover) -> None:
-    """Raise LongtailError where a run could not be committed; else go on from git's remote."""
-    data_branch.check_ready(Path.cwd())
-    if handover.git_remote:
-        data_branch.bring(Path.cwd(), handover.git_remote)
 
 
 def _begin(month: str, make_up: int, late_after: int, part: Part, handover: Handover) -> str:
@@ -231,7 +227,8 @@ def _land(
     tags = ", ".join(data_branch.tags_of(root, commit))
     messages.append(f"commit {commit[:COMMIT_CHARS]}, {tags}")
     if handover.git_remote:
-        messages.append(_push_commits(handover.git_remote, commit))
+        state = push_commits(handover.git_remote, commit, return_state=True)
+        messages.append(_message_of(state))
     if handover.to:
         messages += _publish(handover.to, tag)
     return messages
@@ -252,11 +249,6 @@ def _names(tag: str) -> dict[str, str]:
     assert commit, "the month has landed"
     tags = data_branch.tags_of(Path.cwd(), commit)
     return {"longtail.commit": commit, "longtail.tags": ", ".join(tags)}
-
-
-def run(part: Part, month: str | None, push: bool, commit: bool) -> State:
-    """Run the flow for the command line; its final state says how it ended, without a traceback."""
-    return refresh(part=part, month=month, push=push, commit=commit, return_state=True)
 
 
 def _label(part: Part, settings: Settings) -> None:
@@ -354,14 +346,11 @@ def _push(stages: list[graph.Stage]) -> str:
             return "nothing pushed, DVC has no default remote"
     with stopping_children():
         state = push_outputs([stage.name for stage in stages], return_state=True)
-    if not state.is_completed():
-        raise LongtailError(state.message)
-    return str(state.result())
+    return _message_of(state)
 
 
-def _push_commits(remote: str, commit: str) -> str:
-    """Send the data branch and the commit's tags to git's `remote`; returns a message."""
-    state = push_commits(remote, commit, return_state=True)
+def _message_of(state: State) -> str:
+    """The message that a task returned. Raises LongtailError if the task failed."""
     if not state.is_completed():
         raise LongtailError(state.message)
     return str(state.result())

@@ -21,8 +21,6 @@ from pipelines.storage import disks
 if TYPE_CHECKING:
     from flows.graph import Stage
 
-PARAMS = Path("params.yaml")
-
 
 def run(
     part: Annotated[
@@ -49,13 +47,13 @@ def run(
     Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
     counts only with --profile, which composes params.yaml anew.
     """
-    from flows import gate, graph, months, profiles, surroundings, workspace
+    from flows import gate, graph, landing, months, profiles, surroundings, workspace
 
     if month:
         months.check_choice(month)
     with workspace.alone():
         if profile:
-            profiles.write_profile(profile, PARAMS)
+            profiles.write_profile(profile)
         # before DVC, whose own error on a bad param does not help
         params = params_file.load_params()
         disks.check_disks()
@@ -72,7 +70,11 @@ def run(
                 f"{n_changed} of {len(stages)} stages changed; they and what depends on them follow"
             )
             _run_flow(part, stages, month, push, commit)
-        _show_results(part, stages)
+
+        for line in landing.read_results(stages):
+            terminal.show(line)
+        if part is Part.refresh and terminal.REPORT.is_file():
+            terminal.show(f"the report: {terminal.REPORT.absolute()}")
 
 
 def _run_flow(
@@ -88,7 +90,9 @@ def _run_flow(
         page = url.removesuffix("/api")
         try:
             with live.showing([stage.name for stage in stages], page):
-                state = refresh.run(part, month, push, commit)
+                state = refresh.refresh(
+                    part=part, month=month, push=push, commit=commit, return_state=True
+                )
         finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
             server.flush()
 
@@ -98,18 +102,6 @@ def _run_flow(
     if not server_is_named:
         where += terminal.as_called(" is closed; `longtail explore --all` opens it again")
     terminal.show(f"{state.message} ({where})")
-
-
-def _show_results(part: Part, stages: Sequence[Stage]) -> None:
-    from pipelines.report.result_lines import result_lines
-    from pipelines.report.run_tables import Settings
-
-    settings = params_file.load_settings(Settings)
-    outs = {out for stage in stages for out in stage.outs}
-    for line in result_lines(outs, settings):
-        terminal.show(line)
-    if part is Part.refresh and terminal.REPORT.is_file():
-        terminal.show(f"the report: {terminal.REPORT.absolute()}")
 
 
 def schedule(
@@ -183,7 +175,7 @@ def init(
         from flows import dvc_repo, profiles
         from pipelines.plan.plan import count_source_bytes
 
-        profiles.write_profile(profile, PARAMS)
+        profiles.write_profile(profile)
         sources = count_source_bytes(params_file.load_params(), None)
         linked = dvc_repo.link_outputs(Path.cwd(), sum(sources.values()))
         if linked:
