@@ -75,7 +75,6 @@ class Choices:
     data_sets: list[str]  # that are fetched
     set_aside: dict[str, str]  # data set -> why it is not fetched
     parts: Parts
-    given: bool  # each question comes with passages, in place of a search
     uses_lms: bool
     retrievers: list[str]  # none: BM25 alone
     encoder: Encoder | None
@@ -169,8 +168,8 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         parts.tuned = []
     data_sets = _used_data_sets(files, parts)
     for key in files:
-        if key not in data_sets and key not in set_aside:
-            set_aside[key] = "nothing in this run needs it"
+        if key not in data_sets:
+            set_aside.setdefault(key, "nothing in this run needs it")
 
     retrievers = []
     if parts.corpora and (encoder or uses_lms):
@@ -190,7 +189,6 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         data_sets=data_sets,
         set_aside=set_aside,
         parts=parts,
-        given=given,
         uses_lms=uses_lms,
         retrievers=retrievers,
         encoder=encoder,

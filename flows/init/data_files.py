@@ -25,7 +25,6 @@ from pipelines.sources import (
     wikitext,
 )
 from pipelines.sources.corpus_layouts import PLAIN, first_record
-from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
 
@@ -150,10 +149,8 @@ def _by_csv_header(file: Path, header: str) -> Seen:
     if subject in CATEGORIES:
         return _mmlu(split)
     columns = header.split(",")
-    if columns == published.COLUMNS:
-        return Seen("", "PopQA is read from columns between tabs (.tsv), Parquet and JSON lines")
-    if corpus_layouts.by_fields(columns):
-        return Seen("", "passages are read from columns between tabs (.tsv)")
+    if columns == published.COLUMNS or corpus_layouts.by_fields(columns):
+        return Seen("", "PopQA and passages are read from columns between tabs (.tsv)")
     return Seen("", f"a table of {', '.join(columns[:FIELDS_SHOWN])}, the layout of no data set")
 
 
@@ -251,19 +248,10 @@ def _texts(file: Path, names: list[str]) -> Seen:
     if layout and (layout != PLAIN or not fields & {"meta", "subset"}):
         return Seen("wikipedia")
     if "text" in fields:
-        is_c4 = "url" in fields and _plain_suffix(file) == ".json"
+        is_c4 = "url" in fields and ".json" in file.suffixes  # a compression's may follow
         return Seen("c4" if is_c4 else "pile")
     shown = ", ".join(sorted(names)[:FIELDS_SHOWN]) or "nothing"
-    if fields & {"question", "input"}:
-        return Seen("", f"records with {shown}: questions without answers or passages")
     return Seen("", f"records with {shown}, which is the layout of no data set")
-
-
-def _plain_suffix(file: Path) -> str:
-    """The suffix of a file's name before that of its compression."""
-    if file.suffix in DECOMPRESSORS:
-        return Path(file.stem).suffix
-    return file.suffix
 
 
 def _lower_path(file: Path) -> str:

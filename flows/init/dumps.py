@@ -85,11 +85,10 @@ def _table(file: Path) -> str:
 
 def notes_on_tables(files: Sequence[Path]) -> list[str]:
     """What a run lacks that has one of Wikipedia's two tables, in words."""
-    tables = {_table(file) for file in files}
-    if len(tables) != 1:
+    if not files:
         return []
-    missing = set(WITHOUT_TABLE) - tables
-    return [WITHOUT_TABLE[table] for table in missing]
+    tables = {_table(file) for file in files}
+    return [note for table, note in WITHOUT_TABLE.items() if table not in tables]
 
 
 def _day(file: Path) -> str:

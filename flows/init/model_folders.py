@@ -95,7 +95,11 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     config = read_object(inside / "config.json")
     architectures = config.get("architectures") or []
     if not architectures:
-        raise _no_architecture(config)
+        raise LongtailError(
+            f"config.json names no architectures (its type is {config.get('model_type')}); "
+            'add the one that it is of, such as "architectures": ["LlamaForCausalLM"] or '
+            '["BertModel"]'
+        )
     if modules.pooling is None and _is_causal(config):
         check_own_code(folder, "AutoModelForCausalLM")
         return _language_model(folder, config)
@@ -104,7 +108,9 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     ends = UNTRAINED if modules.pooling is None else ".+"
     known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder|Contriever"
     if not re.fullmatch(known, architecture) or config.get("is_encoder_decoder"):
-        raise _no_encoder(architecture)
+        raise LongtailError(
+            f"a model of the kind {architecture}, neither a causal one nor a known encoder of texts"
+        )
     check_own_code(inside, "AutoModel")
     is_masked = architecture.endswith("ForMaskedLM") and modules.pooling is None
     if is_masked and _says_splade(folder, config):
@@ -122,21 +128,6 @@ def _is_causal(config: dict[str, Any]) -> bool:
         return False
     is_bert = config.get("model_type", "").startswith("bert")
     return config.get("is_decoder") is not False or not is_bert
-
-
-def _no_architecture(config: dict[str, Any]) -> LongtailError:
-    family = config.get("model_type", "") or "not named"
-    examples = '"architectures": ["LlamaForCausalLM"] or ["BertModel"]'
-    return LongtailError(
-        f"config.json names no architectures (its type is {family}); "
-        f"add the one that it is of, such as {examples}"
-    )
-
-
-def _no_encoder(architecture: str) -> LongtailError:
-    return LongtailError(
-        f"a model of the kind {architecture}, neither a causal one nor a known encoder of texts"
-    )
 
 
 def _says_splade(folder: Path, config: dict[str, Any]) -> bool:

@@ -285,7 +285,7 @@ def _missing_data(contents: Contents, choices: Choices) -> Iterator[str]:
     """Lines on what of its data the run lacks: data sets by the catalogue's `without`, or parts."""
     for name, dataset in catalogue.DATASETS.items():
         is_there = name in choices.data_sets or f"{name}/test" in choices.data_sets
-        if name == "wikipedia" and choices.given:
+        if name == "wikipedia" and choices.parts.given_passages:
             continue  # passages of each question are enough
         if name == "redirects" and not choices.parts.knowledge:
             continue  # only page views are counted with them
