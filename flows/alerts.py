@@ -35,15 +35,11 @@ def set_up(to: str) -> None:
     A test alert is sent first. Raises LongtailError if it is not accepted; nothing is changed then.
     """
     automation = _read_automation()
-    block: Webhook | NotificationBlock
-    if "://" in to:
-        redaction.remember(to, urlsplit(to).path)
-        block = _webhook(to)
-        asyncio.run(_send_test(block))
+    is_address = "://" in to
+    block = _webhook(to) if is_address else _load(to)
+    asyncio.run(_send_test(block))
+    if is_address:
         block.save(NAME, overwrite=True)
-    else:
-        block = _load(to)
-        asyncio.run(_send_test(block))
 
     _set_block(automation, block)
     with get_client(sync_client=True) as client:
@@ -77,6 +73,7 @@ def _set_block(automation: AutomationCore, block: Webhook | NotificationBlock) -
 def _webhook(address: str) -> Webhook:
     """A webhook that is sent JSON. Private addresses, such as a company's own, are allowed."""
     parts = urlsplit(address)
+    redaction.remember(address, parts.path)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LongtailError("--to: expected an http or https address, or a block's TYPE/NAME")
     return Webhook(url=SecretStr(address), headers=JSON, allow_private_urls=True)

@@ -96,7 +96,9 @@ def commit(root: Path, profile: str, month: str) -> str:
     is_new = _run(root, "diff", "--cached", "--quiet").returncode
     if is_new:
         subject = f"Data of {month}, profile {profile}"
-        git(root, "commit", "--quiet", "-m", subject, environment=_author(root, month))
+        day = f"{snapshots.last_day(month)}T00:00:00+0000"
+        dates = {"GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
+        git(root, "commit", "--quiet", "-m", subject, environment=_identity(root) | dates)
     return head(root)
 
 
@@ -208,12 +210,6 @@ def _tag(root: Path, tag: str, commit: str, *message: str) -> None:
     day = git(root, "show", "--no-patch", "--format=%cI", commit)
     words = ["--annotate", "--force", *message, tag, commit]
     git(root, "tag", *words, environment=_identity(root) | {"GIT_COMMITTER_DATE": day})
-
-
-def _author(root: Path, month: str) -> dict[str, str]:
-    """Git's environment for a commit: the last day of the month, and an author."""
-    day = f"{snapshots.last_day(month)}T00:00:00+0000"
-    return _identity(root) | {"GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
 
 
 def _identity(root: Path) -> dict[str, str]:

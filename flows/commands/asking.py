@@ -31,7 +31,8 @@ Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
 Layout = StrEnum("Layout", ["flashrag", "lm-eval"])  # type: ignore[misc]
 DEFAULT_LAYOUT = Layout("flashrag")
 TEXT_LINES = 4  # of a document's text that the terminal shows
-WIDTHS = (30, 100)  # least and most characters of a line
+LEAST_WIDTH = 30  # characters of a line
+MOST_WIDTH = 100
 
 
 def search(
@@ -75,9 +76,7 @@ def search(
     if as_json:
         print_json(hits)
         return
-    least, most = WIDTHS
-    width = max(least, min(shutil.get_terminal_size().columns, most))
-    for line in hit_lines(hits, width):
+    for line in hit_lines(hits):
         terminal.show(line)
 
 
@@ -266,11 +265,12 @@ def index_of(retriever: str, retrievers: list[str]) -> Method:
     return Method.parse(retriever, retrievers)
 
 
-def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
-    """Yield lines of at most `width` characters on each hit.
+def hit_lines(hits: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield lines on each hit, no wider than the terminal.
 
     They are its rank, score, title and id, then how its text begins.
     """
+    width = max(LEAST_WIDTH, min(shutil.get_terminal_size().columns, MOST_WIDTH))
     for rank, hit in enumerate(hits, 1):
         head = f"{rank:3}  {hit['score']:8.4f}  "
         title = f"{hit['title'] or '(no title)'}  [{hit['id']}]"

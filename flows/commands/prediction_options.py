@@ -26,22 +26,30 @@ if TYPE_CHECKING:
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
 QUESTIONS = "a table of questions such as popQA.tsv, an address, or a release's folder"
 
-TABLE = typer.Option(
-    "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."
-)
-NAMES = typer.Option(
-    help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME."
-)
-PATTERN = typer.Option(
-    help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'."
-)
-POSITION = typer.Option(
-    "--by-position", help="Rows without ids and questions are in the order of the questions."
-)
-QuestionsOption = Annotated[str | None, TABLE]
-ColumnsOption = Annotated[list[str] | None, NAMES]
-PatternOption = Annotated[str | None, PATTERN]
-ByPositionOption = Annotated[bool, POSITION]
+QuestionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."
+    ),
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME."
+    ),
+]
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'."
+    ),
+]
+ByPositionOption = Annotated[
+    bool,
+    typer.Option(
+        "--by-position", help="Rows without ids and questions are in the order of the questions."
+    ),
+]
 
 
 @dataclass(frozen=True)
