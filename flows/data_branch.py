@@ -38,14 +38,14 @@ LONGTAIL = {  # the author where git names nobody
 }
 
 
-def check_ready(root: Path) -> None:
+def check_ready() -> None:
     """Raise LongtailError where a run could not be committed.
 
     The data branch has to be checked out, with all files as in its last commit. WRITTEN and
     PROFILES may differ.
     """
-    check_committed(root, may_differ=WRITTEN)
-    branch = git(root, "branch", "--show-current")
+    check_committed(may_differ=WRITTEN)
+    branch = git("branch", "--show-current")
     if branch != BRANCH:
         raise LongtailError(
             f"a run is committed on {BRANCH}, and the branch here is {branch or '(none)'}; call it "
@@ -53,12 +53,12 @@ def check_ready(root: Path) -> None:
         )
 
 
-def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
+def check_committed(may_differ: Sequence[str] = ()) -> None:
     """Raise LongtailError where a file is not as in git's last commit.
 
     PROFILES and the files `may_differ` are not looked at.
     """
-    entries = git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
+    entries = git("status", "--porcelain", "--untracked-files=all").splitlines()
     names = [entry[3:].strip('"') for entry in entries]
     changed = []
     for name in names:
@@ -72,39 +72,39 @@ def check_committed(root: Path, may_differ: Sequence[str] = ()) -> None:
         )
 
 
-def bring(root: Path, remote: str) -> None:
+def bring(remote: str) -> None:
     """Get the branch and the tags of git's `remote`, and go on from its last commit.
 
     A remote without them is one to which nothing was pushed yet. Raises LongtailError where both
     have commits that the other lacks.
     """
-    git(root, "fetch", "--quiet", "--force", "--tags", remote)
+    git("fetch", "--quiet", "--force", "--tags", remote)
     theirs = f"refs/remotes/{remote}/{BRANCH}"
-    if commit_of(root, theirs) and not _is_ancestor(root, theirs, "HEAD"):
-        if not _is_ancestor(root, "HEAD", theirs):
+    if commit_of(theirs) and not _is_ancestor(theirs, "HEAD"):
+        if not _is_ancestor("HEAD", theirs):
             raise LongtailError(
                 f"{BRANCH}: {remote} has commits that this clone lacks; `git pull --no-rebase "
                 f"--strategy-option ours {remote} {BRANCH}` brings them here"
             )
-        git(root, "merge", "--quiet", "--ff-only", theirs)
+        git("merge", "--quiet", "--ff-only", theirs)
 
 
-def commit(root: Path, profile: str, month: str) -> str:
+def commit(profile: str, month: str) -> str:
     """Commit WRITTEN as a run left them, unless the last commit has them; returns its hash."""
-    existing = [name for name in WRITTEN if (root / name).is_file()]
-    git(root, "add", "--", *existing)
-    is_new = _run(root, "diff", "--cached", "--quiet").returncode
+    existing = [name for name in WRITTEN if Path(name).is_file()]
+    git("add", "--", *existing)
+    is_new = _run("diff", "--cached", "--quiet").returncode
     if is_new:
         subject = f"Data of {month}, profile {profile}"
         day = f"{snapshots.last_day(month)}T00:00:00+0000"
         dates = {"GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
-        git(root, "commit", "--quiet", "-m", subject, environment=_identity(root) | dates)
-    return head(root)
+        git("commit", "--quiet", "-m", subject, environment=_identity() | dates)
+    return head()
 
 
-def head(root: Path) -> str:
+def head() -> str:
     """The hash of the commit that is checked out."""
-    return git(root, "rev-parse", "--verify", "HEAD")
+    return git("rev-parse", "--verify", "HEAD")
 
 
 def month_tag(profile: str, part: Part, month: str) -> str:
@@ -114,16 +114,16 @@ def month_tag(profile: str, part: Part, month: str) -> str:
     return f"data/{profile}/{part}/{month}"
 
 
-def landed_months(root: Path, profile: str, part: Part, remote: str | None = None) -> list[str]:
+def landed_months(profile: str, part: Part, remote: str | None = None) -> list[str]:
     """The months that landed, in order, by their tags at git's `remote`, or here without one.
 
     None did where git has no repository.
     """
     prefix = f"refs/tags/{month_tag(profile, part, month='')}"
     if remote:
-        listed = git(root, "ls-remote", "--refs", remote, f"{prefix}*")
+        listed = git("ls-remote", "--refs", remote, f"{prefix}*")
     else:
-        listed = _run(root, "for-each-ref", "--format=%(refname)", prefix).stdout
+        listed = _run("for-each-ref", "--format=%(refname)", prefix).stdout
     months = []
     for word in listed.split():
         month = word.removeprefix(prefix)
@@ -132,32 +132,32 @@ def landed_months(root: Path, profile: str, part: Part, remote: str | None = Non
     return sorted(months)
 
 
-def baseline_of(root: Path, profile: str, part: Part, month: str) -> str:
+def baseline_of(profile: str, part: Part, month: str) -> str:
     """The text of conf/baseline.yaml in the last month up to this one that landed.
 
     It is "" where there is none.
     """
     from pipelines.check import baseline  # takes long to import
 
-    for earlier in reversed(landed_months(root, profile, part)):
+    for earlier in reversed(landed_months(profile, part)):
         if earlier <= month:
             revision = f"{month_tag(profile, part, earlier)}:{baseline.FILE.as_posix()}"
-            return _run(root, "show", revision).stdout
+            return _run("show", revision).stdout
     return ""
 
 
-def commit_of(root: Path, name: str) -> str | None:
+def commit_of(name: str) -> str | None:
     """The commit of a branch or tag; None if there is none."""
-    process = _run(root, "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
+    process = _run("rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
     return process.stdout.strip() or None
 
 
-def tag_month(root: Path, tag: str, commit: str, accepted: Sequence[object]) -> None:
+def tag_month(tag: str, commit: str, accepted: Sequence[object]) -> None:
     """Tag the commit of a month that landed. The tag moves if the month lands anew."""
-    if commit_of(root, tag) != commit:
+    if commit_of(tag) != commit:
         lines = [f"{tag} landed", ""]
         lines += [safe_text.line(f"- {acceptance}") for acceptance in accepted]
-        _tag(root, tag, commit, "-m", "\n".join(lines))
+        _tag(tag, commit, "-m", "\n".join(lines))
 
 
 def release_tag(profile: str, version: str) -> str:
@@ -165,33 +165,33 @@ def release_tag(profile: str, version: str) -> str:
     return f"release/{profile}/{version}"
 
 
-def tag_release(root: Path, tag: str, commit: str, changelog: Path) -> None:
+def tag_release(tag: str, commit: str, changelog: Path) -> None:
     """Tag the commit of a release. The tag never moves, and its text is a changelog."""
-    if commit_of(root, tag) is None:
-        _tag(root, tag, commit, "--cleanup=verbatim", "--file", str(changelog))
+    if commit_of(tag) is None:
+        _tag(tag, commit, "--cleanup=verbatim", "--file", str(changelog))
 
 
-def landed_tag(root: Path, commit: str) -> str | None:
+def landed_tag(commit: str) -> str | None:
     """The tag that says that a commit has landed, the first of several; None without one."""
-    tags = [tag for tag in tags_of(root, commit) if tag.startswith("data/")]
+    tags = [tag for tag in tags_of(commit) if tag.startswith("data/")]
     return tags[0] if tags else None
 
 
-def tags_of(root: Path, name: str) -> list[str]:
+def tags_of(name: str) -> list[str]:
     """All tags of a commit, which is named by its hash or by one of them."""
-    return git(root, "tag", "--points-at", f"{name}^{{commit}}").split()
+    return git("tag", "--points-at", f"{name}^{{commit}}").split()
 
 
-def push(root: Path, remote: str, commit: str) -> str:
+def push(remote: str, commit: str) -> str:
     """Send the data branch and the tags of a commit to git's `remote`, all of them or none.
 
     Returns a message. Raises LongtailError where git can't send them.
     """
     refs = [f"{BRANCH}:refs/heads/{BRANCH}"]
-    for tag in tags_of(root, commit):
+    for tag in tags_of(commit):
         moves = "+" if tag.startswith("data/") else ""
         refs.append(f"{moves}refs/tags/{tag}")
-    process = _run(root, "push", "--quiet", "--atomic", remote, *refs)
+    process = _run("push", "--quiet", "--atomic", remote, *refs)
     if process.returncode:
         problem = " ".join(process.stderr.split())
         raise LongtailError(
@@ -200,40 +200,38 @@ def push(root: Path, remote: str, commit: str) -> str:
     return f"{BRANCH} and its tags are at git's {remote}"
 
 
-def user(root: Path) -> str:
+def user() -> str:
     """Who works here, as git has it: its user.name, or else the name of the account."""
-    named = _run(root, "config", "user.name").stdout.strip()
+    named = _run("config", "user.name").stdout.strip()
     return named or os.environ.get("USER", "someone")
 
 
-def _tag(root: Path, tag: str, commit: str, *message: str) -> None:
-    day = git(root, "show", "--no-patch", "--format=%cI", commit)
+def _tag(tag: str, commit: str, *message: str) -> None:
+    day = git("show", "--no-patch", "--format=%cI", commit)
     words = ["--annotate", "--force", *message, tag, commit]
-    git(root, "tag", *words, environment=_identity(root) | {"GIT_COMMITTER_DATE": day})
+    git("tag", *words, environment=_identity() | {"GIT_COMMITTER_DATE": day})
 
 
-def _identity(root: Path) -> dict[str, str]:
+def _identity() -> dict[str, str]:
     """The author where user.name and user.email are not set; git would guess one from the host."""
     words = ("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-    return LONGTAIL if _run(root, *words).returncode else {}
+    return LONGTAIL if _run(*words).returncode else {}
 
 
-def _is_ancestor(root: Path, one: str, other: str) -> bool:
-    return not _run(root, "merge-base", "--is-ancestor", one, other).returncode
+def _is_ancestor(one: str, other: str) -> bool:
+    return not _run("merge-base", "--is-ancestor", one, other).returncode
 
 
-def git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
+def git(*words: str, environment: Mapping[str, str] | None = None) -> str:
     """What git says, without the white space around it. Raises LongtailError where git fails."""
-    process = _run(root, *words, environment=environment)
+    process = _run(*words, environment=environment)
     if process.returncode:
         problem = surroundings.with_advice(process.stderr)
         raise LongtailError(f"git {words[0]}: {problem}")
     return process.stdout.strip("\n")
 
 
-def _run(
-    root: Path, *words: str, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess:
+def _run(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess:
     """Run git in English, without hooks and questions."""
     settings = []
     for name, value in SETTINGS.items():
@@ -243,7 +241,6 @@ def _run(
     try:
         return subprocess.run(
             command,
-            cwd=root,
             env=variables,
             capture_output=True,
             text=True,

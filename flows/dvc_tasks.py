@@ -155,7 +155,7 @@ def push_commits(remote: str, commit: str) -> str | State:
     Returns a message, or a Failed state.
     """
     try:
-        return data_branch.push(Path.cwd(), remote, commit)
+        return data_branch.push(remote, commit)
     except LongtailError as error:
         return _failed_push(str(error), str(error))
 

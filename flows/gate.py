@@ -112,7 +112,7 @@ def examine(profile: str, part: Part, month: str, stages: Sequence[Stage]) -> Ju
     acceptances = [entry for entry in read_acceptances() if entry.month == month]
     measures = _measure(expectations, stages)
     params = _params_of_tables(stages, measures["file"].unique().to_pylist())
-    before = data_branch.baseline_of(Path.cwd(), profile, part, month)
+    before = data_branch.baseline_of(profile, part, month)
     earlier = baseline.read_baseline(before, params)
 
     unmet = judgement.judge(expectations, earlier, measures)

@@ -117,9 +117,9 @@ def refresh(
         with redaction.in_errors(), workspace.alone(waiting=log.info):
             if commit:
                 # now, and not only after hours
-                data_branch.check_ready(Path.cwd())
+                data_branch.check_ready()
                 if git_remote:
-                    data_branch.bring(Path.cwd(), git_remote)
+                    data_branch.bring(git_remote)
             if profile and params_file.read_values().get("profile") != profile:
                 profiles.write_profile(profile)
             if month:
@@ -152,7 +152,7 @@ def _begin(month: str, make_up: int, late_after: int, part: Part, handover: Hand
     if month == "next" and not handover.commit:
         raise LongtailError("month next: git says what has landed; it needs `commit: true`")
     profile = params_file.load_settings(Settings).profile
-    landed = data_branch.landed_months(Path.cwd(), profile, part, handover.git_remote)
+    landed = data_branch.landed_months(profile, part, handover.git_remote)
     log = get_run_logger()
     try:
         return months.begin(month, landed, make_up, late_after, log.info)
@@ -213,9 +213,8 @@ def _land(
     The tags come after the data are pushed, and go to git's remote all at once, so that a tag there
     names data that are there.
     """
-    root = Path.cwd()
     baseline.write_baseline(judged.baseline)
-    commit = data_branch.commit(root, settings.profile, settings.popularity.month)
+    commit = data_branch.commit(settings.profile, settings.popularity.month)
     messages = []
     if handover.push:
         messages.append(_push(stages))
@@ -223,8 +222,8 @@ def _land(
         release = releases.write_release(landing=tag)
         run.measure(landing.read_changes(release.folder))
         messages.append(release.message)
-    data_branch.tag_month(root, tag, commit, judged.accepted)
-    tags = ", ".join(data_branch.tags_of(root, commit))
+    data_branch.tag_month(tag, commit, judged.accepted)
+    tags = ", ".join(data_branch.tags_of(commit))
     messages.append(f"commit {commit[:COMMIT_CHARS]}, {tags}")
     if handover.git_remote:
         state = push_commits(handover.git_remote, commit, return_state=True)
@@ -245,9 +244,9 @@ def _finish(tag: str, handover: Handover) -> None:
 
 def _names(tag: str) -> dict[str, str]:
     """How MLflow names a commit that landed: MLflow's tag -> its value."""
-    commit = data_branch.commit_of(Path.cwd(), tag)
+    commit = data_branch.commit_of(tag)
     assert commit, "the month has landed"
-    tags = data_branch.tags_of(Path.cwd(), commit)
+    tags = data_branch.tags_of(commit)
     return {"longtail.commit": commit, "longtail.tags": ", ".join(tags)}
 
 
@@ -331,7 +330,7 @@ def _judge(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate
 def _publish(to: str, tag: str) -> list[str]:
     """Send the release of the commit with a tag to `to`, unless it is there; returns messages."""
     messages = []
-    for name in data_branch.tags_of(Path.cwd(), tag):
+    for name in data_branch.tags_of(tag):
         if name.startswith(f"{releases.OUT}/"):
             lines = releases.publish(to, Path(name))
             # the lines that begin with a space name single files

@@ -64,34 +64,33 @@ def write_release(
     """
     from pipelines.release import contents, versions
 
-    root = Path.cwd()
     settings = params_file.load_params()
     profile = settings.profile
     out = out or OUT / profile
-    made_by = read_provenance(root, landing)
+    made_by = read_provenance(landing)
     commit = made_by["commit"]
-    earlier = _tagged_versions(root, profile)
-    of_commit = _tagged_versions(root, profile, "--points-at", commit)
+    earlier = _tagged_versions(profile)
+    of_commit = _tagged_versions(profile, "--points-at", commit)
     if of_commit and version in (None, of_commit[-1]):
         version = of_commit[-1]
         if not made_by["landed"]:  # the month's tag was deleted since
             month = settings.popularity.month
             made_by["landed"] = data_branch.month_tag(profile, Part.refresh, month)
-        if _is_here(root, out / version, profile):
+        if _is_here(out / version, profile):
             return Written(out / version, f"the release {version} is there already")
         earlier = earlier[: earlier.index(version)]
 
     with scratch_folder() as scratch:
         previous = out / earlier[-1] if earlier else None
-        if previous and not _is_here(root, previous, profile):
-            previous = _bring_back(root, previous.name, Path(scratch), settings)
+        if previous and not _is_here(previous, profile):
+            previous = _bring_back(previous.name, Path(scratch), settings)
         folder = versions.write_release(
             Path("data"),
             out,
             made_by,
             version=version,
             previous=previous,
-            machine=contents.machine_patterns(os.environ, [root, Path.home()]),
+            machine=contents.machine_patterns(os.environ, [Path.cwd(), Path.home()]),
             ingest=settings.ingest,
             threads=settings.compute.threads,
         )
@@ -102,21 +101,21 @@ def write_release(
     if not made_by["landed"]:
         return Written(folder, f"the release: {folder}, as git's commit has not landed")
     tag = data_branch.release_tag(profile, folder.name)
-    data_branch.tag_release(root, tag, commit, folder / versions.CHANGELOG)
+    data_branch.tag_release(tag, commit, folder / versions.CHANGELOG)
     return Written(folder, f"the release: {folder}, git's tag {tag}")
 
 
-def read_provenance(root: Path, landing: str | None = None) -> dict[str, Any]:
-    """What made the data under `root`, as `versions.write_release` takes it.
+def read_provenance(landing: str | None = None) -> dict[str, Any]:
+    """What made the data, as `versions.write_release` takes it.
 
     Raises LongtailError where a file is not as in git's commit, and where a stage is not up to
     date.
     """
     from flows import graph
 
-    data_branch.check_committed(root)
+    data_branch.check_committed()
 
-    stages, changed = graph.read_graph(root)
+    stages, changed = graph.read_graph(Path.cwd())
     if changed:
         names = ", ".join(list(changed)[:NAMES_SHOWN])
         raise LongtailError(
@@ -124,44 +123,44 @@ def read_provenance(root: Path, landing: str | None = None) -> dict[str, Any]:
             "`longtail run` first"
         )
 
-    locked = stages_of_lock(root)
+    locked = stages_of_lock(Path.cwd())
     md5s = {}
     for stage in stages:
         outs = locked[stage.name].get("outs", [])
         md5s[stage.name] = {out["path"]: out["md5"] for out in outs}
 
-    commit = data_branch.head(root)
+    commit = data_branch.head()
     values = params_file.read_values()
     return {
         "commit": commit,
-        "landed": landing or data_branch.landed_tag(root, commit),
+        "landed": landing or data_branch.landed_tag(commit),
         "date": str(snapshots.last_day(values["popularity"]["month"])),
         "params": values,
         "dvc": md5s,
     }
 
 
-def _tagged_versions(root: Path, profile: str, *options: str) -> list[str]:
+def _tagged_versions(profile: str, *options: str) -> list[str]:
     """The versions of a profile's releases with a tag, lowest first; `options` are git's."""
     from pipelines.release import versions
 
     tag = data_branch.release_tag(profile, "*")
     words = ["--list", "--sort=version:refname", *options, tag]
-    tags = data_branch.git(root, "tag", *words).splitlines()
+    tags = data_branch.git("tag", *words).splitlines()
     names = [Path(tag).name for tag in tags]
     return [name for name in names if versions.VERSION.fullmatch(name)]
 
 
-def _is_here(root: Path, folder: Path, profile: str) -> bool:
+def _is_here(folder: Path, profile: str) -> bool:
     """Whether a folder is the release that the tag of its version names."""
     file = folder / "provenance.json"
     if not file.is_file():
         return False
     commit = json.loads(file.read_text(encoding="utf-8"))["commit"]
-    return commit == data_branch.commit_of(root, data_branch.release_tag(profile, folder.name))
+    return commit == data_branch.commit_of(data_branch.release_tag(profile, folder.name))
 
 
-def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params) -> Path:
+def _bring_back(version: str, scratch: Path, settings: params.Params) -> Path:
     """Write to `scratch` what the next release is compared with, of a release that is not here.
 
     In a new clone, DVC has its tables and retrievers by the tag, and the changelog is the tag's
@@ -174,7 +173,7 @@ def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params
 
     tag = data_branch.release_tag(settings.profile, version)
     try:
-        with Repo.open(str(root), rev=tag) as repo:
+        with Repo.open(str(Path.cwd()), rev=tag) as repo:
             for out in repo.index.outs:
                 if out.def_path.startswith(contents.COMPARED):
                     target = scratch / out.def_path
@@ -192,7 +191,7 @@ def _bring_back(root: Path, version: str, scratch: Path, settings: params.Params
     with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
         contents.write_tables(db, scratch / "data", folder)
     contents.copy_retrievers(scratch / "data", folder)
-    changelog = data_branch.git(root, "tag", "--list", "--format=%(contents)", tag)
+    changelog = data_branch.git("tag", "--list", "--format=%(contents)", tag)
     (folder / versions.CHANGELOG).write_text(f"{changelog}\n", encoding="utf-8")
     contents.write_sums(folder)
     return folder

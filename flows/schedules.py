@@ -114,7 +114,7 @@ def _landed_month(parameters: Mapping[str, Any], tags: Sequence[str]) -> str | N
     part = Part(parameters.get("part", Part.refresh))
     remote = parameters.get("git_remote")
     with suppress(LongtailError):  # git's remote does not answer
-        if month in data_branch.landed_months(Path.cwd(), named.get("profile", ""), part, remote):
+        if month in data_branch.landed_months(named.get("profile", ""), part, remote):
             return month
     return None
 

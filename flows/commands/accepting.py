@@ -40,7 +40,7 @@ def accept(
         stops = ", ".join(sorted(stopping)) or "nothing"
         raise LongtailError(f"accept: {', '.join(others)}: does not stop {month}; {stops} does")
     unmet = [failure for failure in judged.stopping if failure.key.expectation in names]
-    acceptances.accept(unmet, month, because.strip(), data_branch.user(Path.cwd()))
+    acceptances.accept(unmet, month, because.strip(), data_branch.user())
     for failure in unmet:
         terminal.show(f"accepted for {month}: {failure}")
     wrote = f"{acceptances.FILE} is written; `longtail run` lets it through"

@@ -32,15 +32,15 @@ def lock(text: str) -> None:
 
 
 def commit(month: str = "2021-10") -> str:
-    data_branch.check_ready(Path.cwd())
-    return data_branch.commit(Path.cwd(), "sample", month)
+    data_branch.check_ready()
+    return data_branch.commit("sample", month)
 
 
 def land(month: str = "2021-10") -> str:
     """Commit and tag a month; returns the commit."""
     made = commit(month)
     tag = data_branch.month_tag("sample", Part.refresh, month)
-    data_branch.tag_month(Path.cwd(), tag, made, [])
+    data_branch.tag_month(tag, made, [])
     return made
 
 
@@ -137,7 +137,7 @@ def test_a_months_tag_says_what_was_accepted_and_moves(run):
         who="ada",
     )
     first = commit()
-    data_branch.tag_month(Path.cwd(), TAG, first, [acceptance])
+    data_branch.tag_month(TAG, first, [acceptance])
     assert here("tag", "-l", "--format=%(contents)", TAG).splitlines() == [
         f"{TAG} landed",
         "",
@@ -149,12 +149,11 @@ def test_a_months_tag_says_what_was_accepted_and_moves(run):
 
 
 def test_the_months_that_landed_are_those_of_the_profile_and_part(run):
-    root = Path.cwd()
     for tag in ("sample/2021-10", "sample/2021-08", "other/2021-09", "sample/popqa/2021-07"):
         here("tag", f"data/{tag}")
-    assert data_branch.landed_months(root, "sample", Part.refresh) == ["2021-08", "2021-10"]
-    assert data_branch.landed_months(root, "sample", Part.popqa) == ["2021-07"]
-    assert data_branch.landed_months(root, "sample", Part.refresh, ".") == ["2021-08", "2021-10"]
+    assert data_branch.landed_months("sample", Part.refresh) == ["2021-08", "2021-10"]
+    assert data_branch.landed_months("sample", Part.popqa) == ["2021-07"]
+    assert data_branch.landed_months("sample", Part.refresh, ".") == ["2021-08", "2021-10"]
 
 
 def test_a_month_is_compared_with_the_last_one_before_it(run):
@@ -162,28 +161,28 @@ def test_a_month_is_compared_with_the_last_one_before_it(run):
         baseline.FILE.write_text(f"# {month}\n")
         land(month)
     for month, compared in (("2021-07", ""), ("2021-09", "2021-08"), ("2021-12", "2021-10")):
-        text = data_branch.baseline_of(Path.cwd(), "sample", Part.refresh, month)
+        text = data_branch.baseline_of("sample", Part.refresh, month)
         assert text == (f"# {compared}\n" if compared else "")
 
 
 def test_a_releases_tag_says_what_changed_and_never_moves(run):
     first = commit()
-    assert data_branch.landed_tag(Path.cwd(), first) is None
+    assert data_branch.landed_tag(first) is None
     changes = Path(".longtail/CHANGELOG.md")
     changes.write_text("## 1.0.0 (2021-10-31)\n\nThe first release.\n")
     tag = data_branch.release_tag("sample", "1.0.0")
     assert tag == "release/sample/1.0.0"
-    data_branch.tag_release(Path.cwd(), tag, first, changes)
+    data_branch.tag_release(tag, first, changes)
     here("tag", "keep", first)
-    assert data_branch.tags_of(Path.cwd(), tag) == ["keep", tag], "all tags of its commit"
+    assert data_branch.tags_of(tag) == ["keep", tag], "all tags of its commit"
     lock("two")
     second = commit()
-    data_branch.tag_release(Path.cwd(), tag, second, Path("params.yaml"))
+    data_branch.tag_release(tag, second, Path("params.yaml"))
     assert here("rev-parse", f"{tag}^{{}}") == first
     assert here("tag", "-l", "--format=%(contents)", tag) == changes.read_text().strip()
-    assert data_branch.landed_tag(Path.cwd(), first) is None, "a release's tag is none of a month"
+    assert data_branch.landed_tag(first) is None, "a release's tag is none of a month"
     lock("three")
-    assert data_branch.landed_tag(Path.cwd(), land()) == TAG
+    assert data_branch.landed_tag(land()) == TAG
 
 
 def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
@@ -191,9 +190,9 @@ def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
     hub = tmp_path / "hub"
     here("init", "-q", "--bare", str(hub))
     here("remote", "add", "hub", str(hub))
-    data_branch.bring(Path.cwd(), "hub")  # nothing is there yet
+    data_branch.bring("hub")  # nothing is there yet
     first = land("2021-08")
-    data_branch.push(Path.cwd(), "hub", first)
+    data_branch.push("hub", first)
     old = Path.cwd()
 
     here("clone", "-q", "-b", data_branch.BRANCH, str(hub), str(tmp_path / "clone"))
@@ -201,19 +200,19 @@ def test_a_new_clone_goes_on_where_the_remote_is(run, tmp_path, monkeypatch):
     lock("two")
     second = land("2021-09")
     assert here("rev-parse", f"{second}^") == first
-    data_branch.push(Path.cwd(), "origin", second)
+    data_branch.push("origin", second)
 
     monkeypatch.chdir(old)
     lock("three")
     third = land("2021-10")
     release = data_branch.release_tag("sample", "1.0.0")
-    data_branch.tag_release(Path.cwd(), release, third, Path("params.yaml"))
+    data_branch.tag_release(release, third, Path("params.yaml"))
     with pytest.raises(LongtailError, match=r"^git push hub: .*rejected.*; nothing was sent"):
-        data_branch.push(Path.cwd(), "hub", third)
+        data_branch.push("hub", third)
     assert git(hub, "tag").split() == ["data/sample/2021-08", "data/sample/2021-09"]
     with pytest.raises(LongtailError, match=r"hub has commits that .*; `git pull .* brings them"):
-        data_branch.bring(Path.cwd(), "hub")
+        data_branch.bring("hub")
     here("reset", "-q", "--hard", first)
-    data_branch.bring(Path.cwd(), "hub")
+    data_branch.bring("hub")
     assert here("rev-parse", "HEAD") == second
-    assert data_branch.landed_months(old, "sample", Part.refresh, "hub") == ["2021-08", "2021-09"]
+    assert data_branch.landed_months("sample", Part.refresh, "hub") == ["2021-08", "2021-09"]

@@ -56,8 +56,8 @@ def land(rows: int, month: str, **params) -> gate.Judgement:
     judged = examine(rows, month, **params)
     judged.check()
     baseline.write_baseline(judged.baseline)
-    commit = data_branch.commit(Path.cwd(), "sample", month)
-    data_branch.tag_month(Path.cwd(), f"data/sample/{month}", commit, judged.accepted)
+    commit = data_branch.commit("sample", month)
+    data_branch.tag_month(f"data/sample/{month}", commit, judged.accepted)
     return judged
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,7 +162,8 @@ def test_a_killed_landing_is_finished_by_the_next_run(landing, point):
     assert found == {place: point[place] for place in found}
 
     said = landing.run()
-    (month,) = data_branch.landed_months(landing.project.folder, "sample", Part.refresh, "origin")
+    with chdir(landing.project.folder):
+        (month,) = data_branch.landed_months("sample", Part.refresh, "origin")
     nothing_is_due = said == f"Completed nothing is due: {month} has landed\n"
     assert nothing_is_due or said.endswith(f"{month} has landed\n")
     assert nothing_is_due == bool(point["git's remote"])

@@ -53,12 +53,12 @@ def project(root, tmp_path, monkeypatch) -> Path:
             repo.reproduce()
             repo.push(run_cache=True)
         if month in LANDED:
-            commit = data_branch.commit(folder, "monthly", month)
+            commit = data_branch.commit("monthly", month)
             tag = data_branch.month_tag("monthly", Part.refresh, month)
-            data_branch.tag_month(folder, tag, commit, [])
+            data_branch.tag_month(tag, commit, [])
         if month == "2025-02":
             release = data_branch.release_tag("monthly", "1.0.0")
-            data_branch.tag_release(folder, release, commit, Path("params.yaml"))
+            data_branch.tag_release(release, commit, Path("params.yaml"))
     git(tmp_path, "clone", "-q", "--bare", "project", "origin.git")
     git(folder, "remote", "add", "origin", "../origin.git")
     return folder

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 
 import psutil
@@ -90,7 +90,8 @@ def test_a_month_that_is_committed_has_landed(ran):
         said = ran.longtail("run", "--month", month, "--commit").stdout
         assert "0 ran, 0 restored from the cache, 4 unchanged; commit " in said
         assert f"data/sample/{month}; {month} has landed" in said
-    landed = data_branch.landed_months(ran.folder, "sample", Part.refresh)
+    with chdir(ran.folder):
+        landed = data_branch.landed_months("sample", Part.refresh)
     assert landed == ["2021-08", "2021-09"]
     tags_of_runs = ran.prefect.ask("SELECT tags FROM flow_run ORDER BY start_time DESC LIMIT 2")
     assert ["month: 2021-08" in tags for (tags,) in tags_of_runs] == [True, False]

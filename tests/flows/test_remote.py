@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import chdir
 from pathlib import Path
 from unittest import mock
 
@@ -75,7 +76,8 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
         "git push origin: remote: denied by the hub .*; nothing was sent", state.message
     )
     assert git(hub, "for-each-ref") == ""
-    landed = data_branch.landed_months(ran.folder, "sample", Part.corpus, "origin")
+    with chdir(ran.folder):
+        landed = data_branch.landed_months("sample", Part.corpus, "origin")
     assert landed == [], "another try is due"
     commit = git(ran.folder, "rev-parse", "HEAD")
 

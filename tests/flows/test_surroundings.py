@@ -124,13 +124,14 @@ def test_a_cut_dvc_lock_is_one_line(tmp_path: Path) -> None:
         dvc_repo.stages_of_lock(tmp_path)
 
 
-def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / ".dvc").mkdir()
     message = r"not a git repository.*; .*run git init in it"
     with pytest.raises(LongtailError, match=message), dvc_repo.opened(tmp_path):
         pass
     with pytest.raises(LongtailError, match=message):
-        data_branch.check_committed(tmp_path)
+        data_branch.check_committed()
 
 
 def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_damaged_git_index_is_one_line(tmp_path: Path) -> None:
 def test_a_machine_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LongtailError, match=r"'git'; install git"):
-        data_branch.check_committed(tmp_path)
+        data_branch.check_committed()
 
 
 def test_the_command_of_a_copied_checkout_says_that_it_is_of_the_first(tmp_path, monkeypatch):
