@@ -36,7 +36,7 @@ def set_up(to: str) -> None:
     """
     automation = _read_automation()
     is_address = "://" in to
-    block = _webhook(to) if is_address else _load(to)
+    block: Webhook | NotificationBlock = _webhook(to) if is_address else _load(to)
     asyncio.run(_send_test(block))
     if is_address:
         block.save(NAME, overwrite=True)
