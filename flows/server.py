@@ -176,7 +176,10 @@ def _reason(log: Path) -> str:
         return f": {errors[-1]}; {', '.join(named)} names its database: correct it, or unset it"
     if BAD_DATABASE.search(errors[-1]):
         home = os.environ.get("PREFECT_HOME", "")
-        return f": {errors[-1]} ({home}); move prefect.db there away; a run makes a new one"
+        return (
+            f": {errors[-1]} ({home}); move prefect.db there away, and a run makes a new one, or "
+            "install the version of Prefect that wrote it"
+        )
     return f": {errors[-1]}"
 
 
