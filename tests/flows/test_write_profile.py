@@ -333,7 +333,11 @@ def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used
             "",
             "queries.jsonl: queries or judgements",
         ),
-        ({"a.csv": "id,text,title\n"}, "", "a.csv: passages are read from columns between tabs"),
+        (
+            {"a.csv": "id,text,title\n"},
+            "",
+            "a.csv: PopQA and passages are read from columns between tabs",
+        ),
         ({}, "l", "language model gpt2: there are no questions on texts"),
     ],
 )
