@@ -32,6 +32,14 @@ FILES = {
 FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
 
 
+@pytest.fixture(autouse=True)
+def forgotten():
+    """No other test sees what files had in a test of these."""
+    yield
+    code._substance.cache_clear()
+    code._reached_directly.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("name", "before", "after", "counts"),
     [
