@@ -117,16 +117,20 @@ def _examples(
             ids = [questions.ids[place] for place in places]
             drawn = draws.sample(SEED, f"{right.name} not {wrong.name}", ids, EXAMPLES)
             for place in places[drawn].tolist():
-                golds = questions.asked.answers[place]
-                example = {
-                    "right": right.name,
-                    "wrong": wrong.name,
-                    "question": questions.asked.questions[place],
-                    "answer": golds[0] if golds else "",
-                    "said": right.text(place),
-                    "instead": wrong.text(place),
-                    "popularity": float(questions.signal[place]),
-                    "relation": str(questions.groups[place]),
-                }
-                examples.append(example)
+                examples.append(_example(questions, place, right, wrong))
     return examples
+
+
+def _example(questions: Questions, place: int, right: Answered, wrong: Answered) -> dict:
+    """A question, and what two systems say to it, of which the first is right."""
+    golds = questions.asked.answers[place]
+    return {
+        "right": right.name,
+        "wrong": wrong.name,
+        "question": questions.asked.questions[place],
+        "answer": golds[0] if golds else "",
+        "said": right.text(place),
+        "instead": wrong.text(place),
+        "popularity": float(questions.signal[place]),
+        "relation": str(questions.groups[place]),
+    }

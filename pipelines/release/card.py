@@ -69,58 +69,8 @@ def write_texts(
     `changes` are those of `versions.changes_since` and `newest` their part of the changelog,
     `made_by` is that of `versions.write_release`, `manifest` the raw files.
     """
-    tables = contents.present(folder)
-    description = [f"{table.title}." for table in tables]
-    if not made_by["landed"]:
-        description.append(NOT_GATED)
-    params = made_by["params"]
-    popqa = _popqa(db)
-    has_published = popqa["published"] > 0
-    licences = [CC0 | {"covers": "all tables"}]
-    if has_published:  # its rows keep their licence
-        licences = [
-            MIT | {"covers": "rows of PopQA with `origin` published"},
-            CC0 | {"covers": "all other rows and tables"},
-        ]
-    links = None
-    if contents.LINKS in tables:
-        query = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
-        (links,) = database.read_rows(db, query).to_pylist()
-    spoken = language.read_language(params["language"])
-    dates = snapshots.dates(manifest, popqa["months"])
-    search = params["thresholds"]["search"]
-    # They make the front matter unique: `datasets` takes a folder with known front matter from its
-    # cache.
-    sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
-    facts = {
-        "title": TITLE,
-        "code": params["language"],
-        "language": spoken,
-        "version": folder.name,
-        "date": made_by["date"],
-        "description": " ".join(description),
-        "citation": PAPER,
-        "licences": licences,
-        "size": _size(db, tables),
-        "tables": tables,
-        "type_name": type_name,
-        "sums": sums,
-        "popqa": popqa,
-        "dates": dates,
-        "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
-        "per_relation": params["popqa"]["per_relation"],
-        "published": has_published,
-        "relations": _relations(db),
-        "links": links,
-        "thresholds": _thresholds(db, search, folder) if contents.THRESHOLDS in tables else None,
-        "search": search,
-        "rules": contents.rules(folder),
-        "canary": contents.CANARY,
-        "commit": made_by["commit"],
-        "landed": made_by["landed"],
-        "retrievers": sorted(contents.retrievers(folder)),
-        "sources": _sources(manifest, spoken.name),
-        "generated": is_generated(manifest),
+    facts = _facts(db, folder, made_by, manifest)
+    facts |= {
         "newest": newest.partition("\n")[2].strip(),  # without its heading
         "first": not changes["previous"],
     }
@@ -130,9 +80,82 @@ def write_texts(
     write_json(folder / "croissant.json", croissant.dataset(folder, facts))
 
 
+def _facts(
+    db: duckdb.DuckDBPyConnection,
+    folder: Path,
+    made_by: Facts,
+    manifest: list[Facts],
+) -> Facts:
+    """What the card and the licence say of a release."""
+    params = made_by["params"]
+    popqa = _popqa(db)
+    dates = snapshots.dates(manifest, popqa["months"])
+    spoken = language.read_language(params["language"])
+    has_published = popqa["published"] > 0
+    of_release = {
+        "title": TITLE,
+        "version": folder.name,
+        "date": made_by["date"],
+        "commit": made_by["commit"],
+        "landed": made_by["landed"],
+        "citation": PAPER,
+        "canary": contents.CANARY,
+        "licences": _licences(has_published),
+        "code": params["language"],
+        "language": spoken,
+    }
+    of_sources = {
+        "sources": _sources(manifest, spoken.name),
+        "generated": is_generated(manifest),
+        "dates": dates,
+        "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
+    }
+    of_questions = {
+        "popqa": popqa,
+        "published": has_published,
+        "per_relation": params["popqa"]["per_relation"],
+        "relations": _relations(db),
+    }
+    return of_release | of_sources | of_questions | _facts_of_tables(db, folder, made_by)
+
+
+def _facts_of_tables(db: duckdb.DuckDBPyConnection, folder: Path, made_by: Facts) -> Facts:
+    """What the card says of a release's tables and files."""
+    tables = contents.present(folder)
+    description = [f"{table.title}." for table in tables]
+    if not made_by["landed"]:
+        description.append(NOT_GATED)
+    search = made_by["params"]["thresholds"]["search"]
+    # They make the front matter unique: `datasets` takes a folder with known front matter from its
+    # cache.
+    sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
+    return {
+        "description": " ".join(description),
+        "size": _size(db, tables),
+        "tables": tables,
+        "type_name": type_name,
+        "sums": sums,
+        "links": _links(db) if contents.LINKS in tables else None,
+        "thresholds": _thresholds(db, search, folder) if contents.THRESHOLDS in tables else None,
+        "search": search,
+        "rules": contents.rules(folder),
+        "retrievers": sorted(contents.retrievers(folder)),
+    }
+
+
 def is_generated(manifest: list[Facts]) -> bool:
     """Whether a raw file is of the generated, fictional world."""
     return GENERATED in {file["licence"] for file in manifest}
+
+
+def _licences(has_published: bool) -> list[dict[str, str]]:
+    """The licences of a release; published rows of PopQA keep theirs."""
+    if not has_published:
+        return [CC0 | {"covers": "all tables"}]
+    return [
+        MIT | {"covers": "rows of PopQA with `origin` published"},
+        CC0 | {"covers": "all other rows and tables"},
+    ]
 
 
 def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) -> str:
@@ -185,6 +208,16 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> Facts:
     (counts,) = rows.to_pylist()
     quartiles = counts["quartiles"] or []
     return counts | {"quartiles": [f"{views:,}" for views in quartiles]}
+
+
+def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many of EntityQuestions' questions there are, and how many have a subject of Wikidata."""
+    rows = database.read_rows(
+        db,
+        "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links",
+    )
+    (counts,) = rows.to_pylist()
+    return counts
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[Facts]:
