@@ -8,18 +8,11 @@ import pyarrow.parquet as pq
 
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.tuning import DEFAULTS
 from pipelines.params import params
 from pipelines.tables.answers import PREDICTIONS
 
-CHOSEN = params.Thresholds(
-    pairs=[],
-    search="shrunk",
-    budget=1,
-    splits=20,
-    split_by="subject",
-    train_share=0.75,
-    min_questions=20,
-)
+CHOSEN = DEFAULTS.model_copy(update={"splits": 20})
 
 
 def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines.adaptive import pairs, rule, tune_thresholds
+from pipelines.adaptive.tuning import DEFAULTS
 from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
@@ -21,15 +22,7 @@ METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_l
 REJECTS = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
 )
-TUNING = params.Thresholds(
-    pairs=[],
-    search="shrunk",
-    budget=1,
-    splits=10,
-    split_by="subject",
-    train_share=0.75,
-    min_questions=20,
-)
+TUNING = DEFAULTS.model_copy(update={"splits": 10})
 _QUESTIONS = {
     "question_sets": ["popqa", "entityquestions", "nq"],
     "answered": ["popqa", "entityquestions"],
