@@ -252,13 +252,8 @@ def _method_rows(file: Path, dataset: str, lm: str, files: Mapping[str, Path]) -
 def questions(run: Run, parameters: Mapping[str, str]) -> str:
     """The list of a slice's questions, with the counts of who is right and by popularity."""
     slice_ = Slice.parse(run, parameters)
-    return render("questions", here="questions", **_slice_facts(run, slice_))
-
-
-def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
-    """What the list of a slice shows."""
     listed = slices.list_questions(run, slice_)
-    facts = _slice_words(slice_)
+    words_of_slice = _slice_words(slice_)
     relation_names = {"": "all"}
     for relation in slices.relations(run, slice_.set):
         relation_names[relation] = values.named(relation)
@@ -269,22 +264,26 @@ def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     if slice_.popularity and slice_.popularity not in bands:
         bands.append(slice_.popularity)
     band_names = {"": "all"} | {band: range_of(band) for band in bands}
-    return facts | {
-        "listed": listed,
-        "sets": run.sets,
-        "answers": run.answers(slice_.set),
-        "counted_of_wrong": {
-            "wrong": "wrong answers",
-            "holds": "the passage holds the answer",
-            "lacks": "it does not",
-            "base": f"right {facts['phrases']['base']}",
-        },
-        "relations": relations,
-        "relation_names": relation_names,
-        "bands": bands,
-        "band_names": band_names,
-        "orders": QUESTION_ORDERS,
+    counted_of_wrong = {
+        "wrong": "wrong answers",
+        "holds": "the passage holds the answer",
+        "lacks": "it does not",
+        "base": f"right {words_of_slice['phrases']['base']}",
     }
+    return render(
+        "questions",
+        here="questions",
+        listed=listed,
+        sets=run.sets,
+        answers=run.answers(slice_.set),
+        counted_of_wrong=counted_of_wrong,
+        relations=relations,
+        relation_names=relation_names,
+        bands=bands,
+        band_names=band_names,
+        orders=QUESTION_ORDERS,
+        **words_of_slice,
+    )
 
 
 def _choices(slice_: Slice, cells: Mapping[str, str]) -> dict[str, str]:

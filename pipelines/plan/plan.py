@@ -128,13 +128,10 @@ def count_documents(params: Params, data: Path | None) -> dict[str, int]:
 
 
 def size_of(section: LM | Retriever, params: Params) -> ModelSize | None:
-    """The size of a model: by its config.json if that is on this machine, else by the profile."""
-    return _size_by_config(section) or params.plan.models.get(section.path)
+    """The size of a model: by its config.json if that is on this machine, else by the profile.
 
-
-def _size_by_config(section: LM | Retriever) -> ModelSize | None:
-    """The size of a transformer whose feed-forward networks are four times as wide as its
-    vectors. A language model also multiplies by its vocabulary.
+    A transformer's feed-forward networks are taken to be four times as wide as its vectors. A
+    language model also multiplies by its vocabulary.
     """
     from transformers import AutoConfig
 
@@ -143,7 +140,7 @@ def _size_by_config(section: LM | Retriever) -> ModelSize | None:
             section.path, revision=section.revision, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return params.plan.models.get(section.path)
     text = config.get_text_config()
     parameters = 12 * text.num_hidden_layers * text.hidden_size**2
     if isinstance(section, LM):
