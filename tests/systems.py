@@ -14,22 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-COLUMNS = [
-    "id",
-    "subj",
-    "prop",
-    "obj",
-    "subj_id",
-    "prop_id",
-    "obj_id",
-    "s_aliases",
-    "o_aliases",
-    "s_uri",
-    "o_uri",
-]
-COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
+from pipelines.questions.published import COLUMNS
+
 RELATIONS = {"capital": "What is the capital of {}?", "author": "Who is the author of {}?"}
 RELATIONS |= {"sport": "What sport does {} play?"}
+ENTITY = "http://www.wikidata.org/entity/"
 
 
 @dataclass(frozen=True)
@@ -56,25 +45,13 @@ def make(n: int = 300, seed: int = 0, crossing: float = 1000.0) -> Made:
     rows = []
     for i in range(n):
         name, subject = names[i % 3], f"Subject {i}"
-        row = dict.fromkeys(COLUMNS, "x") | {
-            "id": str(1000 + i),
-            "subj": subject,
-            "prop": name,
-            "obj": f"Object {i}",
-        }
-        row |= {name: str(i) for name in ("subj_id", "prop_id", "obj_id", "o_pop")} | {
-            "s_pop": str(popularity[i])
-        }
-        row |= {
-            "s_aliases": "[]",
-            "o_aliases": "[]",
-            "possible_answers": json.dumps([f"Object {i}", f"Thing {i}"]),
-        }
-        row |= {
-            f"{side}_uri": f"http://www.wikidata.org/entity/Q{k}{i}"
-            for k, side in ((1, "s"), (2, "o"))
-        }
-        rows.append(row | {"question": RELATIONS[name].format(subject)})
+        row = dict.fromkeys(COLUMNS, "x") | dict.fromkeys(("s_aliases", "o_aliases"), "[]")
+        row |= dict.fromkeys(("subj_id", "prop_id", "obj_id", "o_pop"), str(i))
+        row |= {"id": str(1000 + i), "subj": subject, "prop": name, "obj": f"Object {i}"}
+        row |= {"s_pop": str(popularity[i]), "question": RELATIONS[name].format(subject)}
+        row |= {"possible_answers": json.dumps([f"Object {i}", f"Thing {i}"])}
+        row |= {f"{side}_uri": f"{ENTITY}Q{k}{i}" for k, side in ((1, "s"), (2, "o"))}
+        rows.append(row)
     return Made(rows, (popularity >= crossing) ^ flip[0], (popularity < crossing) ^ flip[1])
 
 
@@ -110,11 +87,16 @@ def lines(records: Iterable[dict]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
+def records(text: str) -> list[dict]:
+    """Those of a JSON list, or of lines."""
+    return json.loads(text) if text[0] == "[" else list(map(json.loads, text.splitlines()))
+
+
 def authors(made: Made, right: np.ndarray) -> str:
     """PopQA's authors: run_model.py."""
     names = ["subj", "prop", "obj", "s_uri", "o_uri", "s_pop", "question", "possible_answers"]
     rows = [
-        [i, row["id"], *(row[name] for name in names), "Q: … A:", said, ok, said]
+        [i, f"{row['id']}.0", *(row[name] for name in names), "Q: … A:", said, ok, said]
         for i, (row, said, ok) in enumerate(answered(made, right))
     ]
     return table(["", "id", *names, "prompt", "pred", "is_correct", "generation"], rows)
@@ -136,7 +118,7 @@ def harness(made: Made, right: np.ndarray) -> str:
 
 def flashrag(made: Made, right: np.ndarray) -> str:
     """FlashRAG: intermediate_data.json."""
-    more = {"retrieval_result": [], "prompt": "…"}
+    more = {"retrieval_result": [{"id": "7", "contents": "x"}], "prompt": "…"}
     rows = [
         {"id": f"test_{i}", "question": row["question"], "golden_answers": row["golds"]}
         | {"output": more | {"pred": said, "metric_score": {"em": float(ok)}}}
@@ -155,26 +137,19 @@ def self_rag(made: Made, right: np.ndarray) -> str:
 def search_r1(made: Made, right: np.ndarray) -> str:
     """Search-R1: a line each."""
     return lines(
-        {
-            "qid": row["id"],
-            "query": row["question"],
-            "gt_answers": row["golds"],
-            "final_answer": said,
-        }
-        for row, said, _ in answered(made, right)
+        {"qid": row["id"], "query": row["question"], "gt_answers": row["golds"]}
+        | {"final_answer": said, "is_correct": ok}
+        for row, said, ok in answered(made, right)
     )
 
 
 def verl(made: Made, right: np.ndarray) -> str:
     """verl, with which Search-R1 is trained: validation_data_dir."""
-    question = "user\nAnswer the question. Question: {question}\n<|im_end|>\n<|im_start|>assistant"
+    prompt = "user\nAnswer in <answer> Beijing </answer>. Question: {question}\n<|im_end|>\n"
+    prompt += "<|im_start|>assistant"
     return lines(
-        {
-            "input": question.format(**row),
-            "output": f"<think>Hm.</think><answer>{said}</answer>",
-            "step": 0,
-        }
-        | {"gts": {"target": row["golds"]}, "score": float(ok)}
+        {"input": prompt.format(**row), "output": f"<think>Hm.</think><answer>{said}</answer>"}
+        | {"step": 0, "gts": {"target": row["golds"]}, "score": float(ok)}
         for row, said, ok in answered(made, right)
     )
 
@@ -182,11 +157,8 @@ def verl(made: Made, right: np.ndarray) -> str:
 def kilt(made: Made, right: np.ndarray) -> str:
     """KILT: the output of its knowledge-intensive tasks."""
     return lines(
-        {
-            "id": row["id"],
-            "input": row["question"],
-            "output": [{"answer": said, "provenance": row["golds"]}],
-        }
+        {"id": row["id"], "input": row["question"]}
+        | {"output": [{"answer": said, "provenance": row["golds"]}, {"answer": "no"}]}
         for row, said, _ in answered(made, right)
     )
 
@@ -199,7 +171,7 @@ def messages(row: dict, said: str) -> list[dict]:
 def chat(made: Made, right: np.ndarray) -> str:
     """transformers: the text-generation pipeline, called with messages."""
     return lines(
-        {"question": row["question"], "generated_text": messages(row, said)}
+        {"id": row["id"], "question": row["question"], "generated_text": messages(row, said)}
         for row, said, _ in answered(made, right)
     )
 
@@ -214,16 +186,16 @@ def instruct_rag(made: Made, right: np.ndarray) -> str:
     return json.dumps(rows, indent=4)
 
 
+def chosen(row: dict, said: str) -> dict:
+    choice = {"index": 0, "message": messages(row, said)[1], "finish_reason": "stop"}
+    return {"choices": [choice]}
+
+
 def batch(made: Made, right: np.ndarray) -> str:
     """The output file of OpenAI's Batch API, and of vLLM's run-batch."""
     return lines(
         {"id": f"batch_req_{i}", "custom_id": row["id"], "error": None}
-        | {
-            "response": {
-                "status_code": 200,
-                "body": {"choices": [{"index": 0, "message": messages(row, said)[1]}]},
-            }
-        }
+        | {"response": {"status_code": 200, "body": chosen(row, said)}}
         for i, (row, said, _) in enumerate(answered(made, right))
     )
 

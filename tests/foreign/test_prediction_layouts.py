@@ -6,116 +6,45 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import systems
 from three_questions import ASKED, GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import read_predictions
 
-# What published systems write, made again with three questions of PopQA.
-HARNESS = [
-    {
-        "doc_id": n,
-        "target": gold[0],
-        "resps": [[f" {said}\n"]],
-        "filtered_resps": [said],
-        "filter": "none",
-    }
-    | {
-        "doc": {
-            "id": int(id_),
-            "question": question,
-            "answer": gold[0],
-            "possible_answers": json.dumps(gold),
-        }
-    }
-    | {"arguments": {"gen_args_0": {"arg_0": f"Q: {question} A:"}}, "doc_hash": "a"}
-    | {"metrics": ["exact_match"], "exact_match": float(n == 0)}
-    for n, id_, question, gold, said in ROWS
-]
-FLASHRAG_OUTPUT = {"retrieval_result": [{"id": "7", "contents": "x"}], "prompt": "Answer"}
-FLASHRAG = [
-    {"id": f"test_{n}", "question": question, "golden_answers": gold}
-    | {"output": FLASHRAG_OUTPUT | {"pred": said, "metric_score": {"em": float(n == 0), "f1": 0.4}}}
-    for n, _, question, gold, said in ROWS
-]
-SELF_RAG = {
-    "preds": SAID,
-    "prompts": [f"### Instruction:\n{question}\n\n### Response:\n" for question in ASKED],
-}
-SELF_RAG |= {"metric_results": [1, 0, 0], "all_results": [{"no_retrieval": said} for said in SAID]}
-SELF_RAG |= {"golds": [], "metric": "match", "metric_mean": 0.33, "scores": []}
-VERL_PROMPT = (
-    "user\nAnswer in <answer> Beijing </answer>. Question: {}\n<|im_end|>\n<|im_start|>assistant"
-)
-VERL = [
-    {
-        "input": VERL_PROMPT.format(question),
-        "output": said,
-        "gts": {"target": gold},
-        "score": float(n == 0),
-        "step": 0,
-    }
-    for n, _, question, gold, said in ROWS
-]
-SEARCH_R1 = [
-    {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
-    for n, id_, question, gold, said in ROWS
-]
-KILT = [
-    {
-        "id": id_,
-        "input": question,
-        "output": [{"answer": said, "provenance": [{"title": "x"}]}, {"answer": "no"}],
-    }
-    for _, id_, question, _, said in ROWS
-]
-
-
-def chat(question, said):
-    return [
-        {"role": "user", "content": f"{question} Is it {WRONG}?"},
-        {"role": "assistant", "content": said},
-    ]
-
-
-def chosen(question, said):
-    return {"choices": [{"index": 0, "message": chat(question, said)[1], "finish_reason": "stop"}]}
-
-
 WRONG = "Beijing"  # no prediction
-CHAT = [
-    {"id": id_, "question": asked, "generated_text": chat(asked, said)}
-    for _, id_, asked, _, said in ROWS
+
+
+class Three(systems.Made):
+    """The three questions of PopQA, and what was said to them."""
+
+    def said(self, _) -> list[str]:
+        return SAID
+
+
+ROWS_OF_POPQA = [
+    dict.fromkeys(systems.COLUMNS, WRONG)
+    | {"id": id_, "question": asked, "possible_answers": json.dumps(gold)}
+    for _, id_, asked, gold, _ in ROWS
 ]
+RIGHT = np.array([True, False, False])
+MADE = Three(ROWS_OF_POPQA, RIGHT, RIGHT)
+ANSWERED = [row for row, _, _ in systems.answered(MADE, RIGHT)]
+WRITTEN = {name: writer(MADE, RIGHT) for name, (writer, _) in systems.LAYOUTS.items()}
+HARNESS = systems.records(WRITTEN["samples.jsonl"])
+FLASHRAG = systems.records(WRITTEN["intermediate_data.json"])
+SELF_RAG = json.loads(WRITTEN["self_rag.json"])
+KILT, CHAT, BATCH = (
+    systems.records(WRITTEN[f"{name}.jsonl"]) for name in ("kilt", "chat", "batch")
+)
 MESSAGES = [
-    {"id": id_, "question": asked, "messages": chat(asked, said)} for _, id_, asked, _, said in ROWS
-]
-INSTRUCT_RAG = [
-    {
-        "question": asked,
-        "answers": gold,
-        "qa_pairs": None,
-        "rationale": said,
-        "prompt": f"{WRONG} {asked}",
-        "ctxs": [],
-    }
-    for _, _, asked, gold, said in ROWS
-]
-BATCH = [
-    {"id": f"batch_req_{n}", "custom_id": id_, "error": None}
-    | {"response": {"status_code": 200, "request_id": "r", "body": chosen(asked, said)}}
-    for n, id_, asked, _, said in ROWS
+    {"id": row["id"], "question": row["question"], "messages": row["generated_text"]}
+    for row in CHAT
 ]
 RUN_BATCH = [
     {"id": f"vllm-{n}", "custom_id": id_, "error": None}
-    | {
-        "response": {
-            "status_code": 200,
-            "request_id": "r",
-            "body": {"choices": [{"index": 0, "text": said}]},
-        }
-    }
+    | {"response": {"status_code": 200, "body": {"choices": [{"index": 0, "text": said}]}}}
     for n, id_, _, _, said in ROWS
 ]
 ANTHROPIC = [
@@ -126,13 +55,9 @@ ANTHROPIC = [
     for id_, part in zip(IDS, [{"type": "text", "text": said} for said in SAID], strict=True)
 ]
 INSPECT = [
-    {
-        "id": id_,
-        "input": asked,
-        "target": WRONG,
-        "output": chosen(asked, said) | {"completion": said},
-    }
-    for _, id_, asked, _, said in ROWS
+    {"id": row["id"], "input": row["question"], "target": WRONG}
+    | {"output": systems.chosen(row, said) | {"completion": said}}
+    for row, said in zip(ANSWERED, SAID, strict=True)
 ]
 LIGHTEVAL = [
     {
@@ -142,79 +67,39 @@ LIGHTEVAL = [
     for _, _, asked, gold, said in ROWS
 ]
 VLLM = [
-    {
-        "id": id_,
-        "q": asked,
-        "prompt": f"{WRONG} {asked}",
-        "outputs": [{"index": 0, "text": said}],
-    }
+    {"id": id_, "q": asked, "prompt": f"{WRONG} {asked}", "outputs": [{"index": 0, "text": said}]}
     for _, id_, asked, _, said in ROWS
 ]
 FULL = [
-    {
-        "id": id_,
-        "question": asked,
-        "prompt": f"{WRONG}? {asked} A:",
-        "generated_text": f"{WRONG}? {asked} A: {said}",
-    }
+    {"id": id_, "question": asked, "prompt": f"{WRONG}? {asked} A:"}
+    | {"generated_text": f"{WRONG}? {asked} A: {said}"}
     for _, id_, asked, _, said in ROWS
 ]
-AUTHORS = [
-    [
-        "",
-        "id",
-        "subj",
-        "prop",
-        "possible_answers",
-        "question",
-        "is_correct",
-        "prompt",
-        "pred",
-        "generation",
-    ]
-]
-AUTHORS += [
-    [
-        str(n),
-        f"{id_}.0",
-        "x",
-        "genre",
-        json.dumps(gold),
-        question,
-        str(n == 0),
-        "Q: x\n\nQ: y",
-        said,
-        "All",
-    ]
-    for n, id_, question, gold, said in ROWS
-]
 
 
-def test_the_layouts_of_published_systems(tmp_path):
-    for name, content, layout, keys in [
-        ("samples_popqa_2025.jsonl", lines(HARNESS), "JSON lines", {"id": IDS}),
-        (
-            "intermediate_data.json",
-            FLASHRAG,
-            "JSON list",
-            {"id": ["test_0", "test_1", "test_2"]},
-        ),
-        ("popqa_7b.json", SELF_RAG, "JSON object of columns", {}),
-        ("100.jsonl", lines(VERL), "JSON lines", {}),
-        ("inference.jsonl", lines(SEARCH_R1), "JSON lines", {"qid": IDS}),
-        ("model=a-input=b.csv", quoted(AUTHORS), "CSV", {"id": IDS}),
-    ]:
-        read = read_predictions(write(tmp_path, name, content))
-        assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
-        assert read.correct == [True, False, False]
-        expected = None if content is SELF_RAG else [tuple(answers) for answers in GOLD]
-        assert read.answers == expected
+@pytest.mark.parametrize(
+    ("name", "layout", "keys"),
+    [
+        ("samples.jsonl", "JSON lines", {"id": IDS}),
+        ("intermediate_data.json", "JSON list", {"id": ["test_0", "test_1", "test_2"]}),
+        ("self_rag.json", "JSON object of columns", {}),
+        ("validation.jsonl", "JSON lines", {}),
+        ("search_r1.jsonl", "JSON lines", {"qid": IDS}),
+        ("authors.csv", "CSV", {"id": IDS}),
+    ],
+)
+def test_the_layouts_of_published_systems(tmp_path, name, layout, keys):
+    read = read_predictions(write(tmp_path, name, WRITTEN[name]))
+    assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
+    assert read.correct == RIGHT.tolist()
+    expected = None if name == "self_rag.json" else [tuple(answers) for answers in GOLD]
+    assert read.answers == expected
 
 
 OBJECTS = {  # who writes them -> records, whether they have questions, and the columns of ids
     "KILT": (KILT, True, ["id"]),
     "transformers, of messages": (CHAT, True, ["id"]),
-    "InstructRAG": (INSTRUCT_RAG, True, []),
+    "InstructRAG": (systems.records(WRITTEN["result.json"]), True, []),
     "OpenAI's batches": (BATCH, False, ["custom_id", "id"]),
     "vLLM's batches": (RUN_BATCH, False, ["custom_id", "id"]),
     "Anthropic's batches": (ANTHROPIC, False, ["custom_id"]),
@@ -238,7 +123,7 @@ def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, writer):
 
 @pytest.mark.parametrize("form", ["csv of Python", "csv of JSON", "Parquet"])
 def test_objects_are_read_in_tables_too(tmp_path, form):
-    objects = {id_: chat(asked, said) for _, id_, asked, _, said in ROWS}
+    objects = {record["id"]: record["generated_text"] for record in CHAT}
     path = tmp_path / "a"
     if form == "Parquet":
         pq.write_table(pa.table({"id": IDS, "output": list(objects.values())}), path)
@@ -324,7 +209,7 @@ def test_what_is_no_text_is_refused_by_its_row(tmp_path):
     for record, said in [
         ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
         (
-            {"output": chat("x", "y")[:1]},
+            {"output": CHAT[0]["generated_text"][:1]},
             "a message of the role user",
         ),
         (
