@@ -5,18 +5,20 @@ question.
 
 `temperature` chooses replug.temperature on questions for training and writes it to params.yaml.
 `recall` says for every held-out question whether one of the first documents of the untuned and of
-the tuned retriever holds an answer. A file below judged/ that is there stays as it is.
+the tuned retriever holds an answer; questions of relations that the run left out are held out, too.
+`accuracy` says of some of them whether three language models are right with the first document. A
+file below judged/ that is there stays as it is.
 """
 
 import argparse
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.project_copy import set_params
+from benchmarks.real_models import QUESTIONS
 from pipelines import draws
 from pipelines.answering import prompts
 from pipelines.arrays import arrays_of
@@ -24,14 +26,17 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import training_queries
+from pipelines.lsr.scores import RightAnswers
 from pipelines.methods import Method
 from pipelines.params import params_file
-from pipelines.questions import matching
+from pipelines.params.params import Params
+from pipelines.questions import matching, published
 from pipelines.replug import ensemble
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
 from pipelines.scoring.bits_per_byte import bits_per_byte
+from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.storage.work_store import WorkStore, content_key
@@ -40,11 +45,14 @@ DATA, OUT = Path("data"), Path("judged")
 RETRIEVERS = ("dense", "lsr")  # untuned and tuned
 TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
-DEPTH = 5  # documents of a question that are looked at
+DEPTHS = (1, 5, 10)  # documents of a question that are looked at
+JUDGES_OF_LSR = ("smollm2-135m", "gemma3-270m", "qwen2_5-coder-0_5b")
+ANSWERED = 250  # questions of each copy that they answer
+ANSWERS = Path("../answers")  # which all copies of a run share
 SHARD = 256  # pairs of a question and a document that are scored at once
 
 
-def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
+def choose_temperature(chosen: Params, file: Path) -> None:
     """Take the temperature under which REPLUG's ensemble makes the gold answers of training
     questions likeliest.
 
@@ -68,28 +76,94 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
     write_json(file, {"questions": len(drawn), "chosen": best, "temperatures": rows})
 
 
-def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
-    """Write whether the first of a test question's documents, and one of DEPTH, holds an answer
-    as whole words.
+def judge_recall(chosen: Params, file: Path) -> None:
+    """Write whether one of the first documents (DEPTHS) of a held-out question holds an answer as
+    whole words, and which document is the first.
     """
-    table, spoken = read_questions(chosen, "test"), language.read_language(chosen.language)
-    columns = {name: table[name] for name in ("question_id", "subject")}
+    table = read_held_out(chosen)
+    spoken = language.read_language(chosen.language)
+    columns = {name: table[name] for name in ("question_id", "subject", "unseen")}
     for retriever in RETRIEVERS:
-        found = documents.read_documents(
-            docs_of(chosen), search(chosen, retriever, table, DEPTH)[0]
-        )
-        rows = zip(
-            table["possible_answers"].to_pylist(), found.filled(chosen.answer.passage), strict=True
-        )
-        holds = np.array(
-            [[matching.word(text, answers, spoken) for text in texts] for answers, texts in rows]
-        )
-        columns |= {f"{retriever}_at_1": holds[:, 0], f"{retriever}_at_{DEPTH}": holds.any(axis=1)}
+        positions, _ = search(chosen, retriever, table, max(DEPTHS))
+        found = documents.read_documents(docs_of(chosen), positions)
+        holds = np.zeros(positions.shape, bool)
+        texts_of_rows = found.filled(chosen.answer.passage)
+        for row, answers in enumerate(table["possible_answers"].to_pylist()):
+            holds[row] = [matching.word(text, answers, spoken) for text in texts_of_rows[row]]
+        columns[f"{retriever}_first"] = positions[:, 0]
+        for depth in DEPTHS:
+            columns[f"{retriever}_at_{depth}"] = holds[:, :depth].any(axis=1)
     with atomic(file) as temporary:
         parquet.write_parquet(pa.table(columns), temporary)
 
 
-def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Table:
+def judge_accuracy(chosen: Params, file: Path) -> None:
+    """Write for some held-out questions whether each language model is right with the first
+    document of the untuned and of the tuned retriever, as whole words.
+
+    No copy of a run asks a language model what another has asked it.
+    """
+    recall = parquet.read_parquet(OUT / "recall.parquet")
+    held_out = read_held_out(chosen)
+    pool = prompts.read_questions(held_out)
+    drawn = draws.sample(chosen.seed, "accuracy", pool.ids, ANSWERED)
+    columns = {name: recall[name].take(drawn) for name in ("question_id", "subject", "unseen")}
+    first = np.stack([recall[f"{name}_first"].to_numpy()[drawn] for name in RETRIEVERS], axis=1)
+    for lm in JUDGES_OF_LSR:
+        right = _right_answers(chosen, lm, pool, drawn, first)
+        for number, retriever in enumerate(RETRIEVERS):
+            columns[f"{retriever}_right_{lm}"] = right[:, number] == 1
+    with atomic(file) as temporary:
+        parquet.write_parquet(pa.table(columns), temporary)
+
+
+def _right_answers(
+    chosen: Params, lm: str, pool: prompts.Questions, rows: np.ndarray, positions: np.ndarray
+) -> np.ndarray:
+    """1 where a language model answers a question of `rows` (n,) rightly with a document of its
+    `positions` (n, k), else 0: (n, k).
+    """
+    settings = chosen.model_copy(update={"lsr": chosen.lsr.model_copy(update={"lm": lm})})
+    dataset = chosen.parts.answered[0]
+    answers = np.empty(len(rows), object)
+    answers[:] = [pool.answers[row] for row in rows]
+    corpus = training_queries.CorpusQueries(
+        name=lm,
+        corpus=chosen.parts.datastore,
+        queries=training_queries.question_queries(dataset, pool, rows, settings, "dense"),
+        train=len(rows),
+        clusters=rows,
+        answers=answers,
+    )
+    numbers = np.arange(len(rows))
+    folder = Path(chosen.lm[lm].path)
+    with lm_at_work(folder, chosen.lm[lm], chosen.compute) as model:
+        scores = RightAnswers(settings, ANSWERS / f"{lm}_{chosen.seed}", model, corpus)
+        scores.score(logprobs.unique_pairs(numbers, positions))
+    right, _ = scores.look_up(numbers, positions)
+    return right
+
+
+def read_held_out(chosen: Params) -> pa.Table:
+    """The test questions, and those of QUESTIONS whose relation the run has no question of
+    (`unseen`), in the order of ids.
+    """
+    table = read_questions(chosen)
+    everything = published.read_published(Path(chosen.fetch.root) / QUESTIONS, Rejects(1.0))
+    is_known = pc.is_in(everything["prop"], pc.unique(table["prop"]))
+    unseen = everything.filter(pc.invert(is_known))
+    ids = unseen["id"].cast(pa.string())
+    unseen = unseen.append_column("question_id", ids).append_column("relation", unseen["prop"])
+    unseen = unseen.append_column("subject", unseen["s_uri"])
+
+    seen = table.filter(pc.equal(table["split"], "test"))
+    parts = []
+    for part, is_unseen in ((seen, False), (unseen, True)):
+        parts.append(part.append_column("unseen", pa.array([is_unseen] * len(part), pa.bool_())))
+    return pa.concat_tables(parts, promote_options="default").sort_by("question_id")
+
+
+def read_questions(chosen: Params, split: str | None = None) -> pa.Table:
     """The first answered question set, or one split of it, in the order of ids; `subject` says
     what it asks about.
     """
@@ -104,12 +178,12 @@ def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Tabl
     return table
 
 
-def docs_of(chosen: SimpleNamespace) -> Path:
+def docs_of(chosen: Params) -> Path:
     return DATA / f"corpus/{chosen.parts.datastore}/docs.parquet"
 
 
 def search(
-    chosen: SimpleNamespace, retriever: str, table: pa.Table, k: int
+    chosen: Params, retriever: str, table: pa.Table, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions and similarities (questions, k) of the documents that a retriever finds."""
     index = Method.parse(retriever, chosen.retrievers)
@@ -118,7 +192,7 @@ def search(
 
 
 def score_answers(
-    chosen: SimpleNamespace, table: pa.Table, rows: np.ndarray, positions: np.ndarray
+    chosen: Params, table: pa.Table, rows: np.ndarray, positions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log p (n, k, tokens) of the first gold answers to the questions `rows` (n,), each with k
     documents; bytes (n, t).
@@ -147,6 +221,7 @@ def score_answers(
 JUDGES = {
     "temperature": (choose_temperature, OUT / "temperature.json"),
     "recall": (judge_recall, OUT / "recall.parquet"),
+    "accuracy": (judge_accuracy, OUT / "accuracy.parquet"),
 }
 
 

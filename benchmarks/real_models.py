@@ -10,11 +10,13 @@ so that no stage runs twice with the same inputs and params. After a kill `run` 
 """
 
 import argparse
+import csv
 import itertools
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,14 +31,17 @@ RUNS = ("sizes", "teachers", "rewards", "mixture")  # the keys of PARAMS beside 
 SPLIT = {
     "nq": "qa/flashrag_nq_test_1000.jsonl",
 }
+QUESTIONS = "passages/popQA_covered.tsv"  # of PopQA, whose subjects the passages speak of
+GROUPS = 3  # of PopQA's relations; a seed of `rewards` trains without the questions of one of them
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
 MIXED = (1, 10)  # passages of REPLUG's mixture
-REWARDS = ("mean_logprob", "answer_right")
+LM_REWARDS = ("mean_logprob", "answer_right")
+CONTROL = "holds_answer"  # the reward that asks no teacher
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
-    "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall")],
+    "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall"), (*JUDGE, "accuracy")],
     "mixture": [FLOW],
 }
 
@@ -85,8 +90,12 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
                 {"seed": seed, "lms": [lm], "lsr": {"lm": lm, "n_shots": shots}},
             )
     elif what == "rewards":
-        for likelihood, seed in itertools.product(REWARDS, seeds):
-            yield f"{likelihood}_{seed}", {"seed": seed, "lsr": {"likelihood": likelihood}}
+        taught = [*itertools.product(TEACHERS, LM_REWARDS), (TEACHERS[0], CONTROL)]
+        for seed, (lm, likelihood) in itertools.product(seeds, taught):
+            files = {"popqa": [_seen_relations(seed % GROUPS)]}
+            lsr = {"lm": lm, "likelihood": likelihood}
+            params = {"seed": seed, "fetch": {"files": files}, "lms": [lm], "lsr": lsr}
+            yield f"{lm}_{likelihood}_{seed}", params
     elif what == "mixture":
         for top_k in MIXED:
             yield f"{top_k:02}", {"seed": seeds[0], "replug": {"top_k": top_k}}
@@ -117,12 +126,39 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
     copy.rename(target)
 
 
+def _seen_relations(group: int) -> str:
+    """The file of all QUESTIONS but those of a group of relations."""
+    return f"split/popqa_without_{group}.tsv"
+
+
+def _leave_relations_out(folder: Path) -> None:
+    """Write QUESTIONS without each group of relations.
+
+    The relations with most questions are one in each group, and so on.
+    """
+    with (folder / QUESTIONS).open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, delimiter="\t")
+        rows = list(reader)
+    counts = Counter(row["prop"] for row in rows)
+    group_of = {name: rank % GROUPS for rank, (name, _) in enumerate(counts.most_common())}
+    for group in range(GROUPS):
+        path = folder / _seen_relations(group)
+        with path.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.DictWriter(out, reader.fieldnames or [], delimiter="\t")
+            writer.writeheader()
+            writer.writerows(row for row in rows if group_of[row["prop"]] != group)
+
+
 def _sources(files: Path, target: Path) -> None:
-    """Copy the data sets to `target`, with the questions of SPLIT in two files each."""
+    """Copy the data sets to `target`, with the questions of SPLIT in two files each, and PopQA
+    without each group of relations.
+    """
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
         (folder / "split").mkdir()
+        if (folder / QUESTIONS).is_file():
+            _leave_relations_out(folder)
         for name, file in SPLIT.items():
             if (files / file).is_file():
                 lines = (files / file).read_text(encoding="utf-8").splitlines(keepends=True)

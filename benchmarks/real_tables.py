@@ -10,8 +10,7 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,8 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.project_copy import write_csv
+from benchmarks.real_judged import JUDGES_OF_LSR
+from benchmarks.real_models import CONTROL
 from pipelines import draws, intervals
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
@@ -32,7 +33,7 @@ from pipelines.storage import parquet
 
 RESAMPLES = 1000
 LSR_METRICS = "data/metrics/lsr_dense.json"
-RECALL = "judged/recall.parquet"
+RECALL, ACCURACY = "judged/recall.parquet", "judged/accuracy.parquet"
 OF_TEACHER = ("teacher", "demonstrations", "likelihood", "seed")
 LOOK = ("auc_lm", "auc_retriever", "auc_gain")  # of the look before training
 MEASURES = ("recall@1", "recall@5", "accuracy")
@@ -84,6 +85,24 @@ OF_MIXTURE = {  # title -> what it shows of Natural Questions
 }
 
 
+class Judged(NamedTuple):
+    """What is judged of held-out questions."""
+
+    label: str
+    file: str
+    measure: str
+    unseen: bool | None = None  # of relations that training has not seen, or has; None: of both
+
+
+JUDGED = [
+    Judged("recall@1, relations in training", RECALL, "at_1", unseen=False),
+    Judged("recall@10, relations in training", RECALL, "at_10", unseen=False),
+    Judged("recall@1, other relations", RECALL, "at_1", unseen=True),
+    Judged("recall@10, other relations", RECALL, "at_10", unseen=True),
+    *(Judged(f"accuracy of {lm}", ACCURACY, f"right_{lm}") for lm in JUDGES_OF_LSR),
+]
+
+
 class Measured(NamedTuple):
     """How to read a run."""
 
@@ -130,7 +149,7 @@ def mixture(copies: list[Path]) -> Iterator[Table]:
             yield _part(f"of {tables.settings.replug.top_k} passages {title}", part, tables)
 
 
-def teachers(copies: list[Path], *, answered: bool = True) -> Iterator[Table]:
+def teachers(copies: list[Path]) -> Iterator[Table]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed
     and all of them.
     """
@@ -141,23 +160,85 @@ def teachers(copies: list[Path], *, answered: bool = True) -> Iterator[Table]:
         *teacher, seed = _teacher(copy)
         look = read_json(copy / LSR_METRICS)["look"][0]
         looks.append([*teacher, seed, *(show(interval(look[name]), digits=3) for name in LOOK)])
-        rows.append([*teacher, seed, *_changes([copy], answered)])
+        rows.append([*teacher, seed, *_changes([copy])])
         copies_of.setdefault(tuple(teacher), []).append(copy)
     yield Table("Before training", [*OF_TEACHER, *LOOK], looks)
 
     for teacher, of_teacher in copies_of.items():
         if len(of_teacher) > 1:
-            rows.append([*teacher, "all", *_changes(of_teacher, answered)])
+            rows.append([*teacher, "all", *_changes(of_teacher)])
     head = list(OF_TEACHER)
-    for measure in MEASURES if answered else MEASURES[:2]:
+    for measure in MEASURES:
         head += [measure, f"change in {measure}"]
     yield Table("After training", head, rows)
+
+
+def rewards(copies: list[Path]) -> Iterator[Table]:
+    """What each retriever is worth before LSR, what LSR changes by each reward, and what it changes
+    more than by the control.
+    """
+    copies_of: dict[tuple[str, str], list[Path]] = {}
+    for copy in copies:
+        teacher, _, likelihood, _ = _teacher(copy)
+        copies_of.setdefault((likelihood, teacher), []).append(copy)
+    (control,) = [of for (likelihood, _), of in copies_of.items() if likelihood == CONTROL]
+
+    untuned = [_before_and_change(*_pair(control, control, "dense", part))[0] for part in JUDGED]
+    rows = [["none", "", "", "all", *untuned]]
+    for (likelihood, teacher), of_reward in copies_of.items():
+        if likelihood == CONTROL:
+            rows += _reward_rows([CONTROL, "", "untuned"], of_reward, of_reward, "dense")
+        else:
+            named = [likelihood, teacher]
+            rows += _reward_rows([*named, "untuned"], of_reward, of_reward, "dense")
+            rows += _reward_rows([*named, CONTROL], of_reward, control, "lsr")
+    head = ["reward", "teacher", "less", "seed", *(part.label for part in JUDGED)]
+    yield Table("Changes", head, rows)
+
+
+def _reward_rows(
+    named: list[str], copies: list[Path], others: list[Path], retriever: str
+) -> Iterator[list[str]]:
+    """What tuned retrievers have more than a retriever of the other copy with the same seed has:
+    a row for each seed, and one for all.
+    """
+    pairs = list(zip(copies, others, strict=True))
+    for chosen in [*([pair] for pair in pairs), pairs]:
+        seed = "all"
+        if len(chosen) == 1:
+            seed = str(_params(chosen[0][0])["seed"])
+        of_seeds, of_others = zip(*chosen, strict=True)
+        changes = [
+            _before_and_change(*_pair(of_seeds, of_others, retriever, part))[1] for part in JUDGED
+        ]
+        yield [*named, seed, *changes]
+
+
+def _pair(
+    copies: Sequence[Path], others: Sequence[Path], retriever: str, part: Judged
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A measure with the others' retriever and the tuned one of the copies, and the subjects, by
+    question.
+    """
+    columns = ["question_id", "subject", "unseen"]
+    after = pa.concat_tables([parquet.read_parquet(copy / part.file) for copy in copies])
+    before = pa.concat_tables([parquet.read_parquet(copy / part.file) for copy in others])
+    assert after.select(columns).equals(before.select(columns)), "seeds ask the same questions"
+    rows = np.ones(len(after), bool)
+    if part.unseen is not None:
+        rows = after["unseen"].to_numpy() == part.unseen
+    subjects = after["subject"].to_numpy()[rows]
+    return (
+        before[f"{retriever}_{part.measure}"].to_numpy()[rows],
+        after[f"lsr_{part.measure}"].to_numpy()[rows],
+        subjects,
+    )
 
 
 RUNS = {
     "sizes": Measured(sizes, "data/analyses"),
     "teachers": Measured(teachers, RECALL),
-    "rewards": Measured(partial(teachers, answered=False), RECALL),
+    "rewards": Measured(rewards, ACCURACY),
     "mixture": Measured(mixture, "data/analyses"),
 }
 
@@ -251,35 +332,36 @@ def _params(copy: Path) -> dict:
     return yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
 
 
-def _changes(copies: list[Path], answered: bool) -> list[str]:
+def _changes(copies: list[Path]) -> list[str]:
     """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of
     all copies.
     """
     recall = pa.concat_tables([parquet.read_parquet(copy / RECALL) for copy in copies])
-    cells = _before_and_change(recall, "at_1") + _before_and_change(recall, "at_5")
-    if answered:
-        right = pa.concat_tables([_answers(copy) for copy in copies])
-        cells += _before_and_change(right, "right")
+    right = pa.concat_tables([_answers(copy) for copy in copies])
+    cells = []
+    for questions, measure in ((recall, "at_1"), (recall, "at_5"), (right, "right")):
+        before = questions[f"dense_{measure}"].to_numpy()
+        after = questions[f"lsr_{measure}"].to_numpy()
+        cells += _before_and_change(before, after, questions["subject"].to_numpy())
     return cells
 
 
-def _before_and_change(questions: pa.Table, measure: str) -> list[str]:
-    """A measure with the untuned retriever, and its change by LSR, in points, with intervals
-    clustered by subject.
+def _before_and_change(
+    before: np.ndarray, after: np.ndarray, subjects: np.ndarray
+) -> tuple[str, str]:
+    """A measure of questions (n,) with one retriever, and what another changes, in points, with
+    intervals clustered by subject (n,).
     """
-    before = questions[f"dense_{measure}"].to_numpy().astype(float)
-    after = questions[f"lsr_{measure}"].to_numpy().astype(float)
     ones = np.ones(len(before))
     asked = [
-        ("before", intervals.ratio, [before, ones]),
-        ("change", intervals.ratio, [after - before, ones]),
+        ("before", intervals.ratio, [before.astype(float), ones]),
+        ("change", intervals.ratio, [after.astype(float) - before, ones]),
     ]
-    subjects = questions["subject"].to_numpy().astype(str)
     generator = draws.generator(0, "real page")
-    figures = intervals.of_clusters(asked, subjects, generator, RESAMPLES)
+    figures = intervals.of_clusters(asked, subjects.astype(str), generator, RESAMPLES)
     before_cell = show(figures["before"].times(100), digits=1)
     change_cell = show(figures["change"].times(100), signed=True, digits=1)
-    return [before_cell, change_cell]
+    return before_cell, change_cell
 
 
 def _answers(copy: Path) -> pa.Table:

@@ -22,7 +22,8 @@ import torch
 
 from pipelines import methods
 from pipelines.language import language
-from pipelines.lm.open_lm import lm_at_work, supervising_lm
+from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.open_lm import LMWorkers, lm_at_work, supervising_lm
 from pipelines.lsr import objective
 from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.scores import RightAnswers, Scores
@@ -50,7 +51,7 @@ class ScoredCandidates:
     targets: np.ndarray  # (n, k) L(y | d, x), by the language model
     # (n, k) nats per token that the document helps the language model, against none; with
     # lsr.likelihood answer_right: 1 where its answer is right only with the document, -1 where only
-    # without
+    # without; with holds_answer: 1 where the document holds an answer, as the target
     gains: np.ndarray
 
 
@@ -77,17 +78,10 @@ class Refresher(ExitStack):
         self._encoder_settings = settings.retriever[retriever]
         self._files = files
 
-        lsr = settings.lsr
-        answers = lsr.likelihood == "answer_right"
-        folder, lm = supervising_lm(settings)
-        self.lm = self.enter_context(lm_at_work(folder, lm, settings.compute, scoring=not answers))
+        self.lm: LanguageModel | LMWorkers | None = None
         self.scores: list[Scores] = []
-        for queries in corpora:
-            scores_folder = files.scores(queries.name)
-            if answers:
-                self.scores.append(RightAnswers(settings, scores_folder, self.lm, queries))
-            else:
-                self.scores.append(Scores(scores_folder, self.lm, queries))
+        if settings.lsr.likelihood != "holds_answer":
+            self._open_scores()
 
         untuned = Method("dense", retriever)
         model = methods.encoder_folder(untuned)
@@ -104,7 +98,21 @@ class Refresher(ExitStack):
             )
             self.indexes[corpus] = opened.index
         smallest = min(index.count for index in self.indexes.values())
-        self.n_candidates = min(lsr.top_k, smallest)  # documents that a query is trained on
+        # documents that a query is trained on
+        self.n_candidates = min(settings.lsr.top_k, smallest)
+
+    def _open_scores(self) -> None:
+        """Take the language model to work, and what it scored before the training was killed."""
+        answers = self._settings.lsr.likelihood == "answer_right"
+        folder, settings = supervising_lm(self._settings)
+        lm = lm_at_work(folder, settings, self._settings.compute, scoring=not answers)
+        self.lm = self.enter_context(lm)
+        for queries in self.corpora:
+            scores_folder = self._files.scores(queries.name)
+            if answers:
+                self.scores.append(RightAnswers(self._settings, scores_folder, self.lm, queries))
+            else:
+                self.scores.append(Scores(scores_folder, self.lm, queries))
 
     def make_round(self, round_number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         """The validation of a round's encoder, and its candidates by corpus, scored."""
@@ -120,6 +128,8 @@ class Refresher(ExitStack):
 
     def usage(self) -> dict[str, float]:
         """How much the language model scored so far, and what a server took for it."""
+        if self.lm is None:
+            return {}
         usage: dict[str, float] = {}
         for corpus, scores in zip(self.corpora, self.scores, strict=True):
             usage[f"scored_{corpus.name}"] = len(scores)
@@ -190,8 +200,12 @@ class Refresher(ExitStack):
 
         The language model is asked only for missing scores.
         """
-        scores = self.scores[number]
         likelihood = self._settings.lsr.likelihood
+        if likelihood == "holds_answer":
+            holds = self.hold_answers(number, rows, positions).astype(np.float64)
+            return ScoredCandidates(rows, positions, targets=holds, gains=holds)
+
+        scores = self.scores[number]
         # each document, and none in the last place
         and_none = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)
         scores.score(logprobs.unique_pairs(rows, and_none))

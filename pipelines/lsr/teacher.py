@@ -135,6 +135,8 @@ def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
         prefix = f"{name}: {row['corpus']}"
         figures = [f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus"]
         print(f"{prefix}: {', '.join(figures)}")
+        if lsr.likelihood == "holds_answer":
+            continue  # the documents' answers teach, and no language model that could be wrong
         for line in advice(row):
             print(f"warning: {prefix}: {line}")
 
@@ -143,10 +145,11 @@ def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
         change = "use mean_logprob, or lower lsr.beta"
         if lsr.likelihood == "answer_right":
             change = f"its answers are right with all documents or with none; {BETTER}"
+        elif lsr.likelihood == "holds_answer":
+            change = "all documents of a question hold an answer or none does; raise lsr.top_k"
         raise LongtailError(
-            "the language model's distribution over documents is uniform (entropy "
-            f"{entropies[0]:.5f} of 1) with lsr.likelihood {lsr.likelihood}, so the retriever can "
-            f"learn nothing; {change}"
+            f"Q is uniform over a query's documents (entropy {entropies[0]:.5f} of 1) with "
+            f"lsr.likelihood {lsr.likelihood}, so the retriever can learn nothing; {change}"
         )
 
 

@@ -210,6 +210,8 @@ def _card(name: str, lsr: LSR, best: int) -> str:
     values = {"tags": ["replug-lsr"], "lsr": lsr.model_dump() | {"kept_step": best}}
     front = yaml.safe_dump(values, sort_keys=False)
     text = f"Tuned by REPLUG LSR to {lsr.lm}, by {likelihood}."
+    if lsr.likelihood == "holds_answer":
+        text = "Tuned by whether a document holds an answer, with the loss of REPLUG LSR."
     return f"---\n{front}---\n# {name}\n\n{text}\n"
 
 

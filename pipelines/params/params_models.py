@@ -138,8 +138,9 @@ class LSR(Section):
     # KL(Q || P_R) or KL(P_R || Q)
     kl: Literal["q_p", "p_q"]
     # likelihood of a continuation, whose softmax over the documents is Q; answer_right: 1 where the
-    # generated answer is right, else 0 (docs/tune-retriever.md)
-    likelihood: Literal["mean_logprob", "sum_logprob", "prob", "answer_right"]
+    # generated answer is right, else 0; holds_answer: 1 where the document holds an answer, else 0,
+    # which no language model is asked for (docs/tune-retriever.md)
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob", "answer_right", "holds_answer"]
     # Adam's learning rate after warm-up
     learning_rate: PositiveFloat
     # share of the steps in which the learning rate rises, to stay there

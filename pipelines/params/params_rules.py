@@ -130,11 +130,11 @@ def _check_lsr(lsr: LSR) -> None:
                 f"should be at least 1 with lsr.queries: {lsr.queries}",
             )
 
-    if lsr.likelihood == "answer_right":
+    if lsr.likelihood in ("answer_right", "holds_answer"):
         _require(
             lsr.queries == "qa",
             "lsr.queries",
-            "should be qa with lsr.likelihood: answer_right, "
+            f"should be qa with lsr.likelihood: {lsr.likelihood}, "
             "as a text's continuation has no right answer",
         )
 

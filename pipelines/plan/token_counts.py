@@ -77,9 +77,11 @@ def count_rounds(params: Params) -> int:
 
 def count_lsr_scores(params: Params) -> int:
     """What the language model reads for LSR (REPLUG, section 4): a query's documents, once in each
-    round, and those of the validation queries.
+    round, and those of the validation queries. It reads nothing if it does not teach.
     """
     lsr = params.lsr
+    if lsr.likelihood == "holds_answer":
+        return 0
     chunk_tokens = params.chunk.tokens
     queries = 0
     prompt_tokens = 0

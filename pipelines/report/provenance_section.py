@@ -144,7 +144,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "similarity of embeddings", _each(similarity)
 
     if parts.tuned:
-        yield "language model that the retriever is tuned to", settings.lsr.lm
+        yield "what the retriever is tuned to", _teacher(settings)
     if parts.knowledge:
         yield "month of the page views", settings.popularity.month
     if lms and parts.answered:
@@ -195,8 +195,15 @@ def _encoders(settings: Settings) -> dict[str, str]:
         encoders[_label(settings, "dense", name)] = _weights(settings.retriever[name])
     for name in settings.parts.tuned:
         untuned = _label(settings, "dense", name)
-        encoders[_label(settings, "lsr", name)] = f"{untuned} tuned to {settings.lsr.lm}"
+        encoders[_label(settings, "lsr", name)] = f"{untuned} tuned to {_teacher(settings)}"
     return encoders
+
+
+def _teacher(settings: Settings) -> str | None:
+    """What taught the tuned retrievers."""
+    if settings.lsr.likelihood == "holds_answer":
+        return "the answers that documents hold"
+    return settings.lsr.lm
 
 
 def _label(settings: Settings, method: str, retriever: str) -> str:

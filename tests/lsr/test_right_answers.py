@@ -1,5 +1,5 @@
-"""LSR by whether the language model's own answer is right: no log-probability is asked for, and
-equal rewards are no lesson."""
+"""LSR by whether the language model's own answer is right, or whether the document holds an answer:
+no log-probability is asked for, and equal rewards are no lesson."""
 
 import completions_server
 import numpy as np
@@ -11,7 +11,7 @@ from small_project import TUNED, UNTUNED
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
-from pipelines.lsr import objective, scores, teacher, train_lsr, training_queries
+from pipelines.lsr import objective, rounds, scores, teacher, train_lsr, training_queries
 from pipelines.lsr.rounds import Refresher, ScoredCandidates, TrainingFiles
 from pipelines.lsr.trainer import Trainer
 from pipelines.params import params_file
@@ -129,6 +129,26 @@ def test_a_chat_without_log_probabilities_teaches(project, monkeypatch):
     )
 
 
+def test_documents_teach_by_the_answers_that_they_hold(project, monkeypatch, capsys):
+    """No language model is opened."""
+    monkeypatch.setattr(rounds, "lm_at_work", lambda *_, **__: 1 / 0)
+    change(project, **RIGHT | {"likelihood": "holds_answer", "beta": 0.1, "top_k": 20})
+    change(project, steps=20, refresh_steps=20, learning_rate=5e-3, keep="last")
+    refresher = opened(project)
+    rows = np.arange(6)
+    positions = np.arange(30).reshape(6, 5)
+    scored = refresher.score(0, rows, positions)
+    assert 0 < scored.targets.sum() < scored.targets.size
+    assert (scored.targets == refresher.hold_answers(0, rows, positions)).all()
+
+    metrics = train_lsr.train_retriever(project.params, "dense")
+    assert np.mean(metrics["kl"][-5:]) < 0.7 * np.mean(metrics["kl"][:5])
+    assert not [name for name in metrics if name.startswith("scored")]
+    assert "warning" not in capsys.readouterr().out
+    card = (TUNED / "README.md").read_text()
+    assert "Tuned by whether a document holds an answer, with the loss of REPLUG LSR." in card
+
+
 @pytest.fixture
 def trainer(project):
     """A function that makes a Trainer of questions with given rewards (6, 5)."""
@@ -186,9 +206,10 @@ def test_the_look_counts_questions_that_teach_nothing(project, prompts):
 
 
 @pytest.mark.parametrize("queries", ["lm", "mixed"])
-def test_texts_have_no_right_answer(project, queries):
-    project.settings["lsr"] |= {"likelihood": "answer_right", "queries": queries}
+@pytest.mark.parametrize("likelihood", ["answer_right", "holds_answer"])
+def test_texts_have_no_right_answer(project, queries, likelihood):
+    project.settings["lsr"] |= {"likelihood": likelihood, "queries": queries}
     with pytest.raises(
-        LongtailError, match=r"lsr\.queries .*should be qa with lsr\.likelihood: answer_right"
+        LongtailError, match=rf"lsr\.queries .*should be qa with lsr\.likelihood: {likelihood}"
     ):
         params_file.parse(project.settings)
