@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.project_copy import set_params
-from benchmarks.real_models import QUESTIONS
+from benchmarks.real_models import FEW_QUESTIONS
 from pipelines import draws
 from pipelines.answering import prompts
 from pipelines.arrays import arrays_of
@@ -47,7 +47,7 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
 DEPTHS = (1, 5, 10)  # documents of a question that are looked at
 JUDGES_OF_LSR = ("smollm2-135m", "gemma3-270m", "qwen2_5-coder-0_5b")
-ANSWERED = 250  # questions of each copy that they answer
+ANSWERED = 150  # questions of each copy that they answer
 ANSWERS = Path("../answers")  # which all copies of a run share
 SHARD = 256  # pairs of a question and a document that are scored at once
 
@@ -145,16 +145,19 @@ def _right_answers(
 
 
 def read_held_out(chosen: Params) -> pa.Table:
-    """The test questions, and those of QUESTIONS whose relation the run has no question of
+    """The test questions, and those of FEW_QUESTIONS whose relation the run has no question of
     (`unseen`), in the order of ids.
     """
     table = read_questions(chosen)
-    everything = published.read_published(Path(chosen.fetch.root) / QUESTIONS, Rejects(1.0))
-    is_known = pc.is_in(everything["prop"], pc.unique(table["prop"]))
+    file = Path(chosen.fetch.root) / FEW_QUESTIONS
+    everything = published.read_published(file, Rejects(1.0))
+    everything = everything.append_column("question_id", everything["id"].cast(pa.string()))
+    everything = everything.append_column("relation", everything["prop"])
+    everything = everything.append_column("subject", everything["s_uri"])
+
+    asked = everything.filter(pc.is_in(everything["question_id"], table["question_id"]))
+    is_known = pc.is_in(everything["relation"], asked["relation"])
     unseen = everything.filter(pc.invert(is_known))
-    ids = unseen["id"].cast(pa.string())
-    unseen = unseen.append_column("question_id", ids).append_column("relation", unseen["prop"])
-    unseen = unseen.append_column("subject", unseen["s_uri"])
 
     seen = table.filter(pc.equal(table["split"], "test"))
     parts = []

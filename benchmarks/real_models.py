@@ -11,6 +11,7 @@ so that no stage runs twice with the same inputs and params. After a kill `run` 
 
 import argparse
 import csv
+import gzip
 import itertools
 import os
 import shutil
@@ -31,7 +32,10 @@ RUNS = ("sizes", "teachers", "rewards", "mixture")  # the keys of PARAMS beside 
 SPLIT = {
     "nq": "qa/flashrag_nq_test_1000.jsonl",
 }
+PASSAGES = "passages/psgs_w100.tsv.gz"
 QUESTIONS = "passages/popQA_covered.tsv"  # of PopQA, whose subjects the passages speak of
+FEW = 3000  # passages that `rewards` searches
+FEW_PASSAGES, FEW_QUESTIONS = "split/few_passages.tsv", "split/few_questions.tsv"
 GROUPS = 3  # of PopQA's relations; a seed of `rewards` trains without the questions of one of them
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
 MIXED = (1, 10)  # passages of REPLUG's mixture
@@ -127,22 +131,28 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
 
 
 def _seen_relations(group: int) -> str:
-    """The file of all QUESTIONS but those of a group of relations."""
+    """The file of the questions about FEW_PASSAGES, but for those of a group of relations."""
     return f"split/popqa_without_{group}.tsv"
 
 
-def _leave_relations_out(folder: Path) -> None:
-    """Write QUESTIONS without each group of relations.
+def _few_passages(folder: Path) -> None:
+    """Write the first FEW passages of PASSAGES, the QUESTIONS about them, and these questions
+    without each group of relations.
 
     The relations with most questions are one in each group, and so on.
     """
+    with gzip.open(folder / PASSAGES, "rt", encoding="utf-8", newline="") as file:
+        lines = list(itertools.islice(file, FEW + 1))
+    (folder / FEW_PASSAGES).write_text("".join(lines), encoding="utf-8")
+    titles = {row["title"] for row in csv.DictReader(lines, delimiter="\t")}
+
     with (folder / QUESTIONS).open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t")
-        rows = list(reader)
+        rows = [row for row in reader if row["s_wiki_title"] in titles]
     counts = Counter(row["prop"] for row in rows)
     group_of = {name: rank % GROUPS for rank, (name, _) in enumerate(counts.most_common())}
-    for group in range(GROUPS):
-        path = folder / _seen_relations(group)
+    for group in (None, *range(GROUPS)):
+        path = folder / (FEW_QUESTIONS if group is None else _seen_relations(group))
         with path.open("w", encoding="utf-8", newline="") as out:
             writer = csv.DictWriter(out, reader.fieldnames or [], delimiter="\t")
             writer.writeheader()
@@ -150,15 +160,15 @@ def _leave_relations_out(folder: Path) -> None:
 
 
 def _sources(files: Path, target: Path) -> None:
-    """Copy the data sets to `target`, with the questions of SPLIT in two files each, and PopQA
-    without each group of relations.
+    """Copy the data sets to `target`, with the questions of SPLIT in two files each, and what
+    `rewards` reads.
     """
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
         (folder / "split").mkdir()
         if (folder / QUESTIONS).is_file():
-            _leave_relations_out(folder)
+            _few_passages(folder)
         for name, file in SPLIT.items():
             if (files / file).is_file():
                 lines = (files / file).read_text(encoding="utf-8").splitlines(keepends=True)

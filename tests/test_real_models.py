@@ -3,6 +3,7 @@ its tables.
 """
 
 import csv
+import gzip
 import itertools
 import json
 import shutil
@@ -19,9 +20,10 @@ from omegaconf import OmegaConf
 
 from benchmarks import real_judged, real_models, real_tables
 from pipelines.answering import passages, prompts
+from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm
 from pipelines.params import params_file
-from pipelines.questions import matching
+from pipelines.questions import matching, published
 from pipelines.storage import parquet
 
 
@@ -74,19 +76,36 @@ def test_each_teacher_is_asked_both_ways_on_every_seed(copied):
     assert all(p.lms == [p.lsr.lm] for p in params.values())
 
 
-def test_both_rewards_differ_in_nothing_else(copied):
+def test_rewards_differ_in_nothing_but_who_teaches(copied):
+    """The control has no teacher, so that one copy of it is enough for a seed."""
     _, params = copied("rewards", seeds=(3, 5))
-    assert {(p.lsr.likelihood, p.seed) for p in params.values()} == {
-        *itertools.product(real_models.REWARDS, (3, 5))
-    }
-    assert (
-        len(
-            {
-                p.lsr.model_copy(update={"likelihood": "prob"}).model_dump_json()
-                for p in params.values()
-            }
-        )
-        == 1
+    found = [(p.lsr.likelihood, p.lsr.lm, p.seed) for p in params.values()]
+    asked = [*itertools.product(real_models.LM_REWARDS, real_models.TEACHERS, (3, 5))]
+    asked += [(real_models.CONTROL, real_models.TEACHERS[0], seed) for seed in (3, 5)]
+    assert sorted(found) == sorted(asked)
+    same = {"likelihood": "prob", "lm": "smollm2-135m"}
+    others = {p.lsr.model_copy(update=same).model_dump_json() for p in params.values()}
+    assert len(others) == 1
+
+
+def test_each_relation_is_left_out_by_one_seed(copied, tmp_path, monkeypatch):
+    rows = ["a\tm", "b\tm", "a\tn", "c\tm", "d\tm", "b\tm", "a\tn"]
+    file = tmp_path / "files" / real_models.QUESTIONS
+    file.parent.mkdir()
+    file.write_text("\n".join(["prop\ts_wiki_title", *rows, "a\tof later passages"]) + "\n")
+    monkeypatch.setattr(real_models, "FEW", 2)
+    passages = "id\ttext\ttitle\n1\tx\tn\n2\ty\tm\n3\tz\tof later passages\n"
+    (tmp_path / "files" / real_models.PASSAGES).write_bytes(gzip.compress(passages.encode()))
+    _, params = copied("rewards", seeds=(0, 1, 2))
+    few = (tmp_path / "work/files" / real_models.FEW_PASSAGES).read_text()
+    assert few.splitlines() == passages.splitlines()[:3]
+    kept = set()
+    for of_copy in params.values():
+        (name,) = of_copy.fetch.files["popqa"]
+        kept.add((tmp_path / "work/files" / name).read_text())
+    assert sorted(kept) == sorted(
+        "".join(f"{row}\n" for row in ["prop\ts_wiki_title", *rows] if row[0] not in left_out)
+        for left_out in ("ad", "b", "c")
     )
 
 
@@ -143,12 +162,30 @@ def test_a_copy_whose_command_fails_ends_there(tmp_path, monkeypatch):
     assert ran[-1] == ("c", "flows.cli", "run")
 
 
+LEFT_OUT = {  # a published question of a relation that the project has none of
+    "subj": "Norland",
+    "prop": "capital",
+    "obj": "Velm",
+    "s_aliases": [],
+    "o_aliases": [],
+    "s_uri": "http://www.wikidata.org/entity/Q1",
+    "o_uri": "http://www.wikidata.org/entity/Q2",
+    **dict.fromkeys(published.NUMBERS, 99),
+    "question": "What is the capital of Norland?",
+    "possible_answers": ["Velm"],
+}
+
+
 @pytest.fixture
 def judged(project):
     """A function that judges the small project, with demonstrations, and returns the file's
     table.
     """
     project.settings["answer"]["n_shots"] = 1
+    project.settings["fetch"]["root"] = "files"
+    file = project.folder / "files" / real_models.FEW_QUESTIONS
+    file.parent.mkdir(parents=True)
+    published.write_tsv([pa.RecordBatch.from_pylist([LEFT_OUT], published.SCHEMA)], file)
     (project.folder / "params.yaml").write_text(yaml.safe_dump(project.settings))
     chosen = params_file.load_params()
 
@@ -166,7 +203,9 @@ def judged(project):
 def test_recall_is_whether_the_first_documents_hold_an_answer(judged, project):
     chosen, rows = judged("recall")
     questions = parquet.read_parquet("data/questions/popqa/popqa.parquet").to_pylist()
-    for row, question in zip(rows, questions[16:], strict=True):
+    asked = [LEFT_OUT | {"question_id": "99"}, *questions[16:]]
+    assert [row["unseen"] for row in rows] == [True] + [False] * 4
+    for row, question in zip(rows, asked, strict=True):
         assert (row["question_id"], row["subject"]) == (question["question_id"], question["s_uri"])
         for retriever in ("dense", "lsr"):
             source = passages.open_source(
@@ -178,8 +217,29 @@ def test_recall_is_whether_the_first_documents_hold_an_answer(judged, project):
             texts = source.find([question["question"]])["texts"][0].as_py()
             holds = [matching.word(text, question["possible_answers"]) for text in texts]
             assert row[f"{retriever}_at_1"] == holds[0]
-            assert row[f"{retriever}_at_5"] >= any(holds)
+            assert row[f"{retriever}_at_10"] >= row[f"{retriever}_at_5"] >= any(holds)
     assert {row["dense_at_1"] for row in rows} | {row["lsr_at_5"] for row in rows} == {True, False}
+
+
+def test_no_copy_asks_again_what_another_has_asked(judged, project, monkeypatch):
+    asked = []
+    generate = LocalModel.generate
+
+    def counted(self, prompts, *arguments):
+        asked.extend(prompts)
+        return generate(self, prompts, *arguments)
+
+    monkeypatch.setattr(LocalModel, "generate", counted)
+    monkeypatch.setattr(real_judged, "JUDGES_OF_LSR", ("tiny",))
+    monkeypatch.setattr(real_judged, "ANSWERS", Path("answers"))
+    _, recall = judged("recall")
+    _, rows = judged("accuracy")
+    different = sum(row["dense_first"] != row["lsr_first"] for row in recall)
+    assert len(rows) == len(recall) == 5
+    assert {"dense_right_tiny", "lsr_right_tiny", "subject", "unseen"} < {*rows[0]}
+    assert len(asked) == len(recall) + different
+    assert judged("accuracy")[1] == rows
+    assert len(asked) == len(recall) + different
 
 
 def test_scores_are_of_the_prompts_that_answers_are_asked_with(judged, project):
