@@ -183,6 +183,7 @@ def judged(project):
     """
     project.settings["answer"]["n_shots"] = 1
     project.settings["fetch"]["root"] = "files"
+    project.settings["lm"]["tiny"]["path"] = str(MODELS / "tiny")
     file = project.folder / "files" / real_models.FEW_QUESTIONS
     file.parent.mkdir(parents=True)
     published.write_tsv([pa.RecordBatch.from_pylist([LEFT_OUT], published.SCHEMA)], file)
@@ -280,7 +281,7 @@ RIGHT = {
 def trained(tmp_path):
     """A function that writes what a copy of the project has after LSR on questions."""
 
-    def write(name, seed, right=RIGHT):
+    def write(name, seed, right=RIGHT, likelihood="mean_logprob"):
         copy, subjects = tmp_path / name, ["a", "a", "b", "c"]
         params = {
             "seed": seed,
@@ -290,7 +291,7 @@ def trained(tmp_path):
         }
         params |= {
             "answer": {"n_shots": 2},
-            "lsr": {"lm": "tiny", "n_shots": None, "likelihood": "mean_logprob"},
+            "lsr": {"lm": "tiny", "n_shots": None, "likelihood": likelihood},
         }
         (copy / "data/metrics").mkdir(parents=True)
         (copy / "params.yaml").write_text(yaml.safe_dump(params))
@@ -298,9 +299,9 @@ def trained(tmp_path):
         look = {"auc_lm": auc, "auc_retriever": auc, "auc_gain": auc | {"value": 0.0}}
         (copy / "data/metrics/lsr_dense.json").write_text(json.dumps({"look": [look]}))
         asked = {"question_id": [f"{i}" for i in range(4)]}
-        recall = {
-            f"{name}_at_{k}": [value > 0 for value in right[name]] for name in right for k in (1, 5)
-        }
+        recall = {"unseen": [False, True, True, False]}
+        for name, k in itertools.product(right, real_judged.DEPTHS):
+            recall[f"{name}_at_{k}"] = [value > 0 for value in right[name]]
         (copy / "judged").mkdir()
         columns = asked | {"subject": subjects} | recall
         pq.write_table(pa.table(columns), copy / "judged/recall.parquet")
@@ -347,6 +348,32 @@ def test_the_tables_have_what_each_teacher_changes(trained, written_tables):
     assert recall == ["+50.0", "\u221225.0", "+12.5"]
     accuracy = [row["change in accuracy"].split()[0] for row in rows.values()]
     assert accuracy == ["+66.7", "\u221233.3", "+16.7"]
+
+
+def test_the_tables_compare_each_reward_with_the_control(trained, written_tables, monkeypatch):
+    """Of two questions of other relations, right answers help with one, and the control with both."""
+    monkeypatch.setattr(real_tables, "JUDGED", real_tables.JUDGED[:3])
+    for likelihood, tuned in (("answer_right", [1, 1, 0, 0]), ("holds_answer", [1, 1, 1, 0])):
+        for seed in (3, 5):
+            right = {"dense": [1, 0, 0, 0], "lsr": tuned}
+            copy = trained(f"rewards/tiny_{likelihood}_{seed}", seed, right, likelihood)
+            (copy / "judged/accuracy.parquet").touch()
+    (name, rows), *others = written_tables().items()
+    assert (name, others) == ("rewards-changes", [])
+    changes = {
+        (row["reward"], row["less"], row["seed"]): [
+            row[f"recall@1, {relations}"].split()[0]
+            for relations in ("relations in training", "other relations")
+        ]
+        for row in rows
+    }
+    assert changes.pop(("none", "", "all")) == ["50.0", "0.0"]
+    seeds = ("3", "5", "all")
+    assert changes == {
+        **{("answer_right", "untuned", seed): ["0.0", "+50.0"] for seed in seeds},
+        **{("answer_right", "holds_answer", seed): ["0.0", "\u221250.0"] for seed in seeds},
+        **{("holds_answer", "untuned", seed): ["0.0", "+100.0"] for seed in seeds},
+    }
 
 
 @pytest.fixture
