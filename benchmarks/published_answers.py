@@ -132,7 +132,7 @@ def by_popularity(files: Files) -> Table:
         correlation = ""
         if row["views"] == "all":
             correlation = show(row["correlation"], signed=True, digits=2)
-        accuracy = _percent(row["substring"])
+        accuracy = percent(row["substring"])
         rows.append([row["method"], row["views"], str(row["questions"]), accuracy, correlation])
     return Table("popularity", ["model", "views", "questions", "accuracy", "correlation"], rows)
 
@@ -244,23 +244,12 @@ def thresholds(sets: list[QuestionSet]) -> Table:
     for of_set in sets:
         for way in (ONCE, SEVERAL) if of_set.name in MULTI_HOP else (ONCE,):
             change = intervals.gain(1.0 * of_set.right[way] - of_set.right[NEVER], of_set.ids)
-            for name, signal in of_set.signals.items():
-                tuned = tuning.tune_arrays(
-                    signal,
-                    np.full(len(signal), ""),
-                    of_set.ids,
-                    of_set.right[NEVER],
-                    of_set.right[way],
-                    settings=HALF,
-                    resamples=RESAMPLES,
-                    searches=(HALF.search,),
-                    ids=of_set.ids,
-                )
-                figures = tuned.figures[HALF.search]
-                accuracies = [_percent(interval(figures[name])) for name in (NEVER, ALWAYS)]
-                adaptive = _percent(interval(figures["adaptive"]))
+            for name in of_set.signals:
+                figures = tune_set(of_set, way, name)
+                accuracies = [percent(interval(figures[name])) for name in (NEVER, ALWAYS)]
+                adaptive = percent(interval(figures["adaptive"]))
                 gain = _points(interval(figures["gain"]))
-                retrieved = _percent(interval(figures["retrieved"]))
+                retrieved = percent(interval(figures["retrieved"]))
                 advised = POLICY_NAMES[figures["policy"]]
                 row = [of_set.name, way, *accuracies, _points(change)]
                 rows.append([*row, name, adaptive, gain, retrieved, advised])
@@ -268,6 +257,23 @@ def thresholds(sets: list[QuestionSet]) -> Table:
     head = ["set", "retrieving", NEVER, ALWAYS, "always less never", "signal", "threshold"]
     head += ["less the better of never and always", "retrieves", "advised"]
     return Table("thresholds", head, rows)
+
+
+def tune_set(of_set: QuestionSet, way: str, signal: str, budget: float = 1) -> dict:
+    """What a threshold on a signal is worth, as a dictionary of `Tuned.figures`."""
+    values = of_set.signals[signal]
+    tuned = tuning.tune_arrays(
+        values,
+        np.full(len(values), ""),
+        of_set.ids,
+        of_set.right[NEVER],
+        of_set.right[way],
+        settings=HALF.model_copy(update={"budget": budget}),
+        resamples=RESAMPLES,
+        searches=(HALF.search,),
+        ids=of_set.ids,
+    )
+    return tuned.figures[HALF.search]
 
 
 def systems(sets: list[QuestionSet]) -> Table:
@@ -281,11 +287,11 @@ def systems(sets: list[QuestionSet]) -> Table:
             rows.append(
                 [
                     *(of_set.name, system.name, system.published),
-                    _percent(intervals.share(system.right)),
-                    _percent(intervals.share(system.retrieved)),
+                    percent(intervals.share(system.right)),
+                    percent(intervals.share(system.retrieved)),
                     _points(over_once),
                     of_set.best_on_dev,
-                    _percent(intervals.share(best)),
+                    percent(intervals.share(best)),
                     _points(over_best),
                 ]
             )
@@ -294,7 +300,7 @@ def systems(sets: list[QuestionSet]) -> Table:
     return Table("systems", head, rows)
 
 
-def _percent(figure: Interval) -> str:
+def percent(figure: Interval) -> str:
     return show(figure.times(100), digits=1)
 
 

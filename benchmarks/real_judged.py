@@ -47,7 +47,7 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
 DEPTHS = (1, 5, 10)  # documents of a question that are looked at
 JUDGES_OF_LSR = ("smollm2-135m", "gemma3-270m", "qwen2_5-coder-0_5b")
-ANSWERED = 150  # questions of each copy that they answer
+ANSWERED = 100  # questions of each copy that they answer
 ANSWERS = Path("../answers")  # which all copies of a run share
 SHARD = 256  # pairs of a question and a document that are scored at once
 
@@ -123,7 +123,8 @@ def _right_answers(
     """1 where a language model answers a question of `rows` (n,) rightly with a document of its
     `positions` (n, k), else 0: (n, k).
     """
-    settings = chosen.model_copy(update={"lsr": chosen.lsr.model_copy(update={"lm": lm})})
+    lsr = chosen.lsr.model_copy(update={"lm": lm, "n_shots": None})
+    settings = chosen.model_copy(update={"lsr": lsr})
     dataset = chosen.parts.answered[0]
     answers = np.empty(len(rows), object)
     answers[:] = [pool.answers[row] for row in rows]

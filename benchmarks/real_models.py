@@ -40,6 +40,7 @@ GROUPS = 3  # of PopQA's relations; a seed of `rewards` trains without the quest
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
 MIXED = (1, 10)  # passages of REPLUG's mixture
 LM_REWARDS = ("mean_logprob", "answer_right")
+SHOTS_OF = dict(zip(TEACHERS, (2, 0), strict=True))  # with which `teachers` finds each a good one
 CONTROL = "holds_answer"  # the reward that asks no teacher
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
@@ -97,7 +98,7 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
         taught = [*itertools.product(TEACHERS, LM_REWARDS), (TEACHERS[0], CONTROL)]
         for seed, (lm, likelihood) in itertools.product(seeds, taught):
             files = {"popqa": [_seen_relations(seed % GROUPS)]}
-            lsr = {"lm": lm, "likelihood": likelihood}
+            lsr = {"lm": lm, "likelihood": likelihood, "n_shots": SHOTS_OF[lm]}
             params = {"seed": seed, "fetch": {"files": files}, "lms": [lm], "lsr": lsr}
             yield f"{lm}_{likelihood}_{seed}", params
     elif what == "mixture":

@@ -83,7 +83,7 @@ def test_rewards_differ_in_nothing_but_who_teaches(copied):
     asked = [*itertools.product(real_models.LM_REWARDS, real_models.TEACHERS, (3, 5))]
     asked += [(real_models.CONTROL, real_models.TEACHERS[0], seed) for seed in (3, 5)]
     assert sorted(found) == sorted(asked)
-    same = {"likelihood": "prob", "lm": "smollm2-135m"}
+    same = {"likelihood": "prob", "lm": "smollm2-135m", "n_shots": 2}
     others = {p.lsr.model_copy(update=same).model_dump_json() for p in params.values()}
     assert len(others) == 1
 

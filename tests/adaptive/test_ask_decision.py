@@ -7,12 +7,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from asked_run import CUTS, QUESTIONS, rule, write_tables
 
-from pipelines.adaptive import ask, subjects
+from pipelines.adaptive import ask, subjects, tuning
 from pipelines.adaptive.pairs import Choice
-from pipelines.adaptive.rule import POLICY_NAMES
+from pipelines.adaptive.rule import POLICY_NAMES, as_json, of_tuned
 from pipelines.errors import LongtailError
 
 RELATION, SUBJECT, NUMBER, POPULARITY, QUESTION, _ = QUESTIONS[0]
@@ -225,3 +226,32 @@ def test_without_a_retriever_the_one_with_the_best_thresholds_answers(tmp_path):
 
     assert ask.best_retriever("tiny", tmp_path) == "bm25"
     assert ask.best_retriever("other", tmp_path) is None
+
+
+def test_within_a_budget_fewer_views_decide(data, tmp_path):
+    """Retrieving helps with subjects of fewer than 80 views; half of the questions may retrieve."""
+    views = np.arange(1.0, 101.0)
+    popular = views >= 80
+    names = views.astype(str)
+    decided = {}
+    for budget in (1, 0.5):
+        settings = tuning.DEFAULTS.model_copy(update={"budget": budget, "search": "exact"})
+        tuned = tuning.tune_arrays(
+            views,
+            np.full(100, "P57"),
+            names,
+            popular,
+            ~popular,
+            settings=settings,
+            seed=0,
+            resamples=10,
+            searches=("exact",),
+        )
+        in_use = as_json(of_tuned(tuned, "closed_book", "bm25", "exact", None))
+        file = tmp_path / f"{budget}.json"
+        file.write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
+        reading = subjects.read_question("Who was the director of Who's There?", data)
+        found = ask.decide_question(reading, file, Choice.of_name("tiny", "bm25"))
+        assert found.why.startswith("69 views a month")
+        decided[budget] = found.retrieve
+    assert decided == {1: True, 0.5: False}

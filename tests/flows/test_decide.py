@@ -86,6 +86,12 @@ def test_a_budget_is_kept_and_a_table_that_breaks_it_is_named(folder, tuned, lon
     line = "30 % of the questions may retrieve, so the verdict is against not retrieving. More"
     assert line in said
     assert line in (folder / "thresholds/index.html").read_text(encoding="utf-8")
+    _, values = tuned("closed.csv", "rag.csv", "--budget", "0.3", "--json")
+    (pair,) = json.loads(values)["pairs"]
+    assert pair["budget"] == 0.3
+    assert pair["retrieved"]["value"] <= pair["retrieved_most"] < 0.5
+    assert 0 <= pair["over_budget"] <= 1
+    assert "gain_over_never" in pair
     said = longtail("decide", "thresholds/rule.json", "popQA.tsv")[1]
     share = sum(row["retrieve"] == "True" for row in decisions(folder)) / len(decisions(folder))
     assert 0.2 < share <= 0.3

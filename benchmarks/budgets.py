@@ -1,0 +1,79 @@
+"""A CSV table of what thresholds within a budget are worth, with 95 % intervals.
+
+    .venv/bin/python -m benchmarks.budgets --files FILES
+
+It has the questions of a finished run of the sample, the shipped example, and the published answers
+of `benchmarks.published_answers`, whose files are fetched to FILES. Figures are in per cent of the
+questions; `broken` is the per cent of the splits in which more held-out questions retrieve than the
+budget lets.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.project_copy import ROOT, RUN, write_csv
+from benchmarks.published_answers import BASE, ONCE, SETS, Files, percent, read_set, tune_set
+from pipelines.intervals import interval
+from pipelines.params import params_file
+
+BUDGETS = (1.0, 0.5, 0.3, 0.1)  # 1 is no budget
+HEAD = ["questions", "signal", "budget", "threshold", "retrieves", "broken"]
+
+
+def of_files(name: str, words: Sequence[str | Path], budget: float) -> list[str]:
+    """The row of answers in files, which are the `words` of `longtail thresholds`."""
+    with tempfile.TemporaryDirectory() as out:
+        options = ["--budget", str(budget), "--out", out, "--json"]
+        command = [*RUN[:-1], "thresholds", *map(str, words), *options]
+        called = subprocess.run(command, check=True, capture_output=True, text=True)
+    values = json.loads(called.stdout)
+    (figures,) = values["pairs"]
+    return _row(name, values["signal"], budget, figures)
+
+
+def of_sets(files: Files) -> Iterator[list[str]]:
+    """The rows of Llama's published answers, by each of its doubts; it retrieves once."""
+    for name in SETS:
+        of_set = read_set(name, files)
+        for signal in of_set.signals:
+            for budget in BUDGETS:
+                figures = tune_set(of_set, ONCE, signal, budget)
+                yield _row(name, signal, budget, figures)
+
+
+def _row(name: str, signal: str, budget: float, figures: dict) -> list[str]:
+    broken = f"{figures['over_budget']:.0%}".rstrip("%") if budget < 1 else ""
+    adaptive = percent(interval(figures["adaptive"]))
+    retrieves = percent(interval(figures["retrieved"]))
+    return [name, signal, f"{100 * budget:.0f}", adaptive, retrieves, broken]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=Path, required=True, help="folder that keeps the files")
+    parser.add_argument("--base", default=BASE, help="address that the files are fetched from")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/measured/tables")
+    args = parser.parse_args()
+
+    lm = params_file.load_params().lms[0]
+    run = [ROOT / f"data/predictions/popqa/{lm}/{name}.parquet" for name in ("closed_book", "bm25")]
+    example = [ROOT / f"examples/{name}.csv" for name in ("without_retrieval", "bm25")]
+    files = {
+        "the sample": [*run, "--questions", ROOT / "data/questions/popqa/popqa.tsv"],
+        "the example": [*example, "--questions", ROOT / "examples/questions.tsv"],
+    }
+    rows = [of_files(name, words, budget) for name, words in files.items() for budget in BUDGETS]
+    rows += of_sets(Files(args.base, args.files))
+    file = args.out / "budgets.csv"
+    write_csv(file, HEAD, rows)
+    print(file)
+
+
+if __name__ == "__main__":
+    main()
