@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.budgets --files FILES
 
-It has the questions of a finished run of the sample, the shipped example, and the published answers
-of `benchmarks.published_answers`, whose files are fetched to FILES. Figures are in per cent of the
+It has the shipped example, which is a run of the sample, and the published answers of
+`benchmarks.published_answers`, whose files are fetched to FILES. Figures are in per cent of the
 questions; `broken` is the per cent of the splits in which more held-out questions retrieve than the
 budget lets.
 """
@@ -12,27 +12,30 @@ import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.project_copy import ROOT, RUN, write_csv
 from benchmarks.published_answers import BASE, ONCE, SETS, Files, percent, read_set, tune_set
 from pipelines.intervals import interval
-from pipelines.params import params_file
 
 BUDGETS = (1.0, 0.5, 0.3, 0.1)  # 1 is no budget
+EXAMPLE, QUESTIONS = (
+    ("examples/without_retrieval.csv", "examples/bm25.csv"),
+    "examples/questions.tsv",
+)
 HEAD = ["questions", "signal", "budget", "threshold", "retrieves", "broken"]
 
 
-def of_files(name: str, words: Sequence[str | Path], budget: float) -> list[str]:
-    """The row of answers in files, which are the `words` of `longtail thresholds`."""
+def of_example(budget: float) -> list[str]:
+    """The row of the shipped example."""
     with tempfile.TemporaryDirectory() as out:
         options = ["--budget", str(budget), "--out", out, "--json"]
-        command = [*RUN[:-1], "thresholds", *map(str, words), *options]
-        called = subprocess.run(command, check=True, capture_output=True, text=True)
+        command = [*RUN[:-1], "thresholds", *EXAMPLE, "--questions", QUESTIONS, *options]
+        called = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     values = json.loads(called.stdout)
     (figures,) = values["pairs"]
-    return _row(name, values["signal"], budget, figures)
+    return _row("the example", values["signal"], budget, figures)
 
 
 def of_sets(files: Files) -> Iterator[list[str]]:
@@ -61,14 +64,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs/measured/tables")
     args = parser.parse_args()
 
-    lm = params_file.load_params().lms[0]
-    run = [ROOT / f"data/predictions/popqa/{lm}/{name}.parquet" for name in ("closed_book", "bm25")]
-    example = [ROOT / f"examples/{name}.csv" for name in ("without_retrieval", "bm25")]
-    files = {
-        "the sample": [*run, "--questions", ROOT / "data/questions/popqa/popqa.tsv"],
-        "the example": [*example, "--questions", ROOT / "examples/questions.tsv"],
-    }
-    rows = [of_files(name, words, budget) for name, words in files.items() for budget in BUDGETS]
+    rows = [of_example(budget) for budget in BUDGETS]
     rows += of_sets(Files(args.base, args.files))
     file = args.out / "budgets.csv"
     write_csv(file, HEAD, rows)

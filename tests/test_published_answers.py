@@ -2,6 +2,7 @@
 paths.
 """
 
+import csv
 import json
 import threading
 from functools import partial
@@ -9,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks import published_answers
+from benchmarks import budgets, published_answers
 from benchmarks.published_answers import ADARAGUE, KNOWING, MODELS, POPQA, PREDICTIONS, SETS
 
 QUESTIONS = 40
@@ -144,3 +145,10 @@ def test_files_are_fetched_once(served, published, tmp_path):
     (published / POPQA).write_text("other", encoding="utf-8")
     assert files.text(POPQA) == first
     assert published_answers.Files(served, tmp_path / "anew").text(POPQA) == "other"
+
+
+def test_the_table_of_budgets_has_the_examples_figures(root):
+    table = (root / "docs/measured/tables/budgets.csv").read_text(encoding="utf-8")
+    rows = list(csv.reader(table.splitlines()))
+    assert rows[0] == budgets.HEAD
+    assert budgets.of_example(0.3) in rows
