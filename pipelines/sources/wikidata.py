@@ -236,6 +236,8 @@ def _item(
         if title:
             for pid in layout.properties:
                 statements = getattr(entity.claims, pid, ())
+                if not statements:
+                    continue
                 best = _best_objects(statements, rejects)
                 pids += [int(pid[1:])] * len(best)
                 objects += best
