@@ -151,6 +151,8 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     # otherwise the pages ask port 4200, whatever port they come from
     environment["PREFECT_SERVER_UI_API_URL"] = url
     environment.setdefault("PREFECT_UI_URL", url.removesuffix("/api"))  # the links of alerts
+    # Prefect lists all time zones whenever it reads a schedule, which takes long in system files.
+    environment["PYTHONTZPATH"] = ""
 
     process = workspace.start_module(["flows.server", str(port)], log, environment)
     closing = threading.Event()
