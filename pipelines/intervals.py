@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 LEVEL = 0.95
+DIGITS_OF_FLOATS = 14  # significant digits that a computation leaves right
 NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)  # 1.96, the normal distribution's quantile
 # units drawn at most; of more clusters several are drawn together, which costs an interval nothing
 UNITS = 20_000
@@ -103,7 +104,7 @@ def digits_beside_zero(figure: Interval, digits: int) -> int:
 def fixed(number: float, digits: int, signed: bool = False) -> str:
     """A number with so many digits after the point; a number that rounds to zero has no sign."""
     sign = "+" if signed else ""
-    text = f"{number:{sign},.{digits}f}"
+    text = f"{_exactly(number):{sign},.{digits}f}"
     is_zero = not text.strip("+-0.,")
     return text.lstrip("+-") if is_zero else _with_minus(text)
 
@@ -112,7 +113,14 @@ def plainly(number: float, digits: int = 6) -> str:
     """A number with so many significant digits, but all digits before the point; never as 1e+09."""
     if abs(number) >= 10 ** (digits - 1) or number == int(number):
         return fixed(number, 0)
-    return _with_minus(f"{number:.{digits}g}")
+    return _with_minus(f"{_exactly(number):.{digits}g}")
+
+
+def _exactly(number: float) -> float:
+    """A number without the error of its computation, so that it is rounded in one way wherever it
+    is shown: 63.75 also where 100 * 0.6375 is 63.74999999999999.
+    """
+    return float(f"{number:.{DIGITS_OF_FLOATS}g}")
 
 
 def _with_minus(text: str) -> str:

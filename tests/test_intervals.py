@@ -168,9 +168,9 @@ def test_an_interval_comes_back_from_json():
 
 def test_numbers_for_people_have_no_sign_of_zero():
     """Large ones have no exponent."""
-    fixed = [intervals.fixed(x, 1, signed=True) for x in (-0.04, 0.04, -0.06, 1234.5)]
-    assert fixed == ["0.0", "0.0", "\N{MINUS SIGN}0.1", "+1,234.5"]
+    fixed = [intervals.fixed(x, 1, signed=True) for x in (-0.04, 0.04, -0.06, 1234.5, 100 * 0.6375)]
+    assert fixed == ["0.0", "0.0", "\N{MINUS SIGN}0.1", "+1,234.5", "+63.8"]
     plain = [intervals.plainly(x) for x in (-0.0, 1e9, 1234567.8, -0.25, -12.0)]
     assert plain == ["0", "1,000,000,000", "1,234,568", "\N{MINUS SIGN}0.25", "\N{MINUS SIGN}12"]
-    rounded = [intervals.plainly(x, 3) for x in (3.14159, 99.97, 100.4, 1e15)]
-    assert rounded == ["3.14", "100", "100", "1,000,000,000,000,000"]
+    rounded = [intervals.plainly(x, 3) for x in (3.14159, 99.97, 100.4, 1e15, 100 * 0.6375)]
+    assert rounded == ["3.14", "100", "100", "1,000,000,000,000,000", "63.8"]

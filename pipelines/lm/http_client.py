@@ -49,7 +49,7 @@ REFUSED = (*UNABLE, 403, 413, 424, 451)
 # What a server says of a field that it wants or refuses -> what to write.
 EXTRA = {
     r"max_completion_tokens": "max_completion_tokens: 1000, for thoughts and answer,",
-    r"(?i)temperature.*support|support.*temperature": (
+    r"(?i)temperature.*(support|positive)|support.*temperature": (
         "temperature: null, with which answers are drawn at random,"
     ),
 }

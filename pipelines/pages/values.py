@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines import catalogue
 from pipelines.adaptive.pairs import BELOW
-from pipelines.intervals import Interval, digits_beside_zero, plainly, with_bounds
+from pipelines.intervals import Interval, digits_beside_zero, fixed, plainly, with_bounds
 from pipelines.language import words
 from pipelines.language.relations import RELATIONS
 from pipelines.methods import Method
@@ -140,12 +140,12 @@ def saves(saved: Interval, verb: str = "save") -> str:
     if saved.sign < 0:
         verb = verb.replace("save", "cost")
     digits = digits_beside_zero(saved, 1)
-    return f"{verb} {abs(saved.value):.{digits}f} %"
+    return f"{verb} {fixed(abs(saved.value), digits)} %"
 
 
 def percent(share: float, digits: int = 0) -> str:
     """A share in per cent, such as 25 %."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{fixed(100 * share, digits)} %"
 
 
 def points(change: Interval) -> str:

@@ -13,7 +13,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Row
 from pipelines.pages.values import label, percent, show
 from pipelines.questions.matching import LETTERS
-from pipelines.report.measured import Claim, Group, Measured, change, measured_of
+from pipelines.report.measured import Claim, Group, Measured, change, from_to, measured_of
 from pipelines.report.run_tables import Tables
 
 PAPER = "REPLUG: Retrieval-Augmented Black-Box Language Models (Shi et al., 2023)"
@@ -140,7 +140,7 @@ def _gains_of_accuracy(
         group = _compared_group(row, other, shares)
         beside = change(group)
         if names_other:
-            beside = f"{label(other)}: {100 * group.before:.1f} → {100 * group.after:.1f}"
+            beside = f"{label(other)}: {from_to(group)}"
         measured = measured_of(tables, row, "gain", group.after, [group], beside)
         yield replace(measured, lacking=_at_chance(tables, row))
 

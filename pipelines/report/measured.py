@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipelines.evaluation.answer_sets import FEWEST
-from pipelines.intervals import Interval
+from pipelines.intervals import Interval, fixed
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import Percent, label, show
 from pipelines.report.run_tables import Tables
@@ -76,7 +76,12 @@ def measured_of(
 
 def change(group: Group) -> str:
     """The share right without and with it in per cent, and how many questions that is of."""
-    return f"{100 * group.before:.1f} → {100 * group.after:.1f} ({show(group.n)})"
+    return f"{from_to(group)} ({show(group.n)})"
+
+
+def from_to(group: Group) -> str:
+    """The share right without and with it in per cent."""
+    return f"{fixed(100 * group.before, 1)} → {fixed(100 * group.after, 1)}"
 
 
 def findings_of(paper: str, claim: Claim, tables: Tables) -> list[Finding]:

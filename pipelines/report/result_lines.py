@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import cell
-from pipelines.pages.values import label, show
+from pipelines.pages.values import label, percent, show
 from pipelines.report.findings import after_holm
 from pipelines.report.result_section import POLICIES, main_bits, main_shares
 from pipelines.report.run_tables import Settings, Tables
@@ -53,7 +53,7 @@ def _lines(head: str, rows: list[Row], column: str) -> Iterator[str]:
     for row in rows:
         line = f"  {row['policy']:{width}}  {show(cell(row[column], column))}"
         if row["policy"] == POLICIES["adaptive"]:
-            line += f"; {100 * row['retrieved'].value:.0f} % of the questions retrieve"
+            line += f"; {percent(row['retrieved'].value)} of the questions retrieve"
         yield line
 
 

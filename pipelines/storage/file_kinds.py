@@ -72,7 +72,11 @@ FORMATS = (
         rb"\s*\{\s*\"(?:cells\"\s*:\s*\[|nbformat)",
         "have it write its table, such as with to_csv",
     ),
-    Kind("a NumPy array", rb"\x93NUMPY", PARQUET.format("numpy.load")),
+    Kind(
+        "a file of NumPy, HDF5, Avro, ORC or Feather",
+        rb"\x93NUMPY|\x89HDF|Obj\x01|FEA1\0|ORC(?s:.{0,3})[\0-\x08]",
+        PARQUET.format("its library"),
+    ),
     Kind(
         "an XML file, and no dump of MediaWiki",
         rb"\s*<\?xml[^>]*>\s*(?!<mediawiki)\S",

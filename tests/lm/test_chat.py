@@ -2,6 +2,8 @@
 interface.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tiny_models
@@ -47,28 +49,33 @@ def test_a_prompt_is_a_users_message_in_the_template(here):
     assert (tokens[:8], tokens[-8:]) == (around[:8], around[-8:])
 
 
-def test_a_template_that_names_the_day_is_fixed(tmp_path):
-    tokenizer = tiny_models.tokenizer()
-    tokenizer.chat_template = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
-    (tokens,) = (
-        PromptTokenizer(tokenizer, tmp_path, "x", 99, chat=True)
-        .prompts([Prompt("a")], np.zeros(1))
-        .tolist()
-    )
-    assert tokenizer.decode(tokens) == f"It is {chat_template.DAY:%d %b %Y}. a"
+def in_template(template: str | None) -> str:
+    """What a template makes of the message "a"."""
+    (tokenizer := tiny_models.tokenizer()).chat_template = template
+    texts = PromptTokenizer(tokenizer, Path("tiny"), "tiny", 99, chat=True)
+    return tokenizer.decode(texts.prompts([Prompt("a")], np.zeros(1)).tolist()[0])
 
 
-def test_a_model_without_a_template_is_refused_when_opened(tmp_path):
-    tiny_models.language_model(tmp_path)
-    for file in tmp_path.glob("chat_template*"):
-        file.unlink()
-    (tokenizer := tiny_models.tokenizer()).chat_template = None
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(
-        LongtailError,
-        match=r"lm\.tiny\.chat is true, but the tokenizer of tiny has no chat template",
-    ):
-        open_model(tmp_path, chat=True)
+def test_a_template_may_name_the_day_or_want_typed_parts():
+    day = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
+    assert in_template(day) == f"It is {chat_template.DAY:%d %b %Y}. a"
+    parts = "{% for part in messages[0].content %}[{{ part.type }}] {{ part.text }}{% endfor %}"
+    assert in_template(parts) == "[text] a"
+
+
+REFUSED = {
+    None: r"lm\.tiny\.chat is true, but the tokenizer of tiny has no chat template",
+    "{{ messages[0].content }} {{ messages[0].content }}": "message 2 times, expected it once; set",
+    "user: {{ messages[0].text }}": "message 0 times",
+    "user: </s>assistant: {{ messages[0].content }}": "message in the model's turn",
+    "{{ raise_exception('only images') }}": "takes no message of a user alone: only images; set",
+}
+
+
+@pytest.mark.parametrize("template", REFUSED)
+def test_a_template_without_the_message_once_in_the_users_turn_is_refused(template):
+    with pytest.raises(LongtailError, match=REFUSED[template]):
+        in_template(template)
 
 
 @pytest.mark.parametrize("logprobs", [True, False])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,14 @@ def refused(status: int, message: str) -> Answer:
     return status, {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-def newest(path: str, headers: dict, body: dict) -> Answer:
-    """A model that thinks, as OpenAI's of 2025 and 2026."""
+TEMPERATURE = {
+    "OpenAI": "Unsupported value: 'temperature' does not support 0 with this model.",
+    "TGI": "Input validation error: `temperature` must be strictly positive",
+}
+
+
+def newest(refusal: str, path: str, headers: dict, body: dict) -> Answer:
+    """A model that thinks, as OpenAI's of 2025 and 2026; `refusal` is of its temperature."""
     if "max_tokens" in body:
         return refused(
             400,
@@ -55,11 +62,7 @@ def newest(path: str, headers: dict, body: dict) -> Answer:
             "Use 'max_completion_tokens' instead.",
         )
     if body.get("temperature", 1) != 1:
-        return refused(
-            400,
-            "Unsupported value: 'temperature' does not support 0 with this model. "
-            "Only the default (1) value is supported.",
-        )
+        return refused(400, refusal)
     assert "stop" not in body, "these models refuse it, too"
     if "logprobs" in body:
         return refused(400, "Unsupported parameter: 'logprobs'")
@@ -94,8 +97,9 @@ def texts(
     return [made.text for made in model.generate([Prompt("Q: 1 A:"), Prompt("Q: 2 A:")], 15)]
 
 
-def test_a_field_that_a_server_wants_or_refuses_is_written_into_extra(played, tmp_path):
-    played.respond = newest
+@pytest.mark.parametrize("refusal", TEMPERATURE.values(), ids=TEMPERATURE)
+def test_a_field_that_a_server_wants_or_refuses_is_written_into_extra(played, tmp_path, refusal):
+    played.respond = partial(newest, refusal)
     extra = {}
     for entry, value, said in [
         ("max_completion_tokens", 900, "write max_completion_tokens: 1000"),

@@ -14,6 +14,7 @@ from http_faults import Fault
 from local_models import open_model
 
 from pipelines.errors import LongtailError, Unreachable
+from pipelines.lm.cut_prompts import Counts
 from pipelines.lm.language_model import Generation, Prompt, all_answered
 from pipelines.lm.server_answers import Choice, with_whole_characters
 from pipelines.replug import ensemble
@@ -262,6 +263,13 @@ def test_prompts_that_are_cut_little_are_noticed(opened, server, monkeypatch, co
     lm = opened(None, chat=True, max_tokens=4000, concurrency=1)
     with pytest.raises(LongtailError, match=rf"{context} in twice of it: the server cuts it"):
         lm.generate(long_prompts(*sizes), 5)
+
+
+def test_counts_that_do_not_grow_with_prompts_of_three_tokens_a_word_tell_that_they_are_cut():
+    counts = Counts()
+    prompts = [(2700, 900), (2500, 1300), (2500, 1400), (2700, 880), (2700, 930)]
+    told = [counts.may_be_cut(tokens, words) for tokens, words in prompts]
+    assert told == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize("refuses", [True, False])
