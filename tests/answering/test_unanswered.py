@@ -135,6 +135,8 @@ def test_what_is_odd_about_answers_is_a_sentence_for_all_methods():
         "dense 11 of 20).",
         "Answers of tiny to popqa are of other-1b (dense 7 of 20).",
     ]
+    letters = "Answers of tiny to mmlu are of other-1b (dense 7 of 20)."
+    assert answer_files.odd_sentences(questions.rename("mmlu.parquet"), files) == [letters]
 
 
 @pytest.fixture
