@@ -71,15 +71,15 @@ def analyse(data: Path, settings: Settings) -> stage.Metrics:
     analyses: Tables = {name: [] for name in BY_NAME}
     spoken = language.read_language(settings.language)
     for dataset, by_lm in files.items():
+        questions = data / f"questions/{dataset}/{dataset}.parquet"
         sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
         sentences += map(answer_files.without_answers, by_lm.values())
         for by_method in by_lm.values():
-            questions = data / f"questions/{dataset}/{dataset}.parquet"
             sentences += answer_files.odd_sentences(questions, by_method, spoken)
         for sentence in filter(None, sentences):
             print(sentence)
             analyses["left_out"].append({"dataset": dataset, "why": sentence})
-        _analyse_answers(analyses, dataset, by_lm, data, settings)
+        _analyse_answers(analyses, questions, by_lm, spoken, settings)
         shown = _examples(dataset, by_lm.get(main, {}), data, settings)
         _add(analyses, {"examples": shown}, {"dataset": dataset, "lm": main})
 
@@ -105,17 +105,16 @@ def _add(analyses: Tables, rows_by_table: Tables, key: Mapping[str, str]) -> Non
 
 def _analyse_answers(
     analyses: Tables,
-    dataset: str,
+    questions: Path,
     files: Mapping[str, dict[str, Path]],
-    data: Path,
+    spoken: language.Language,
     settings: Settings,
 ) -> None:
     """Add the rows of all answers to a question set.
 
     `files` is language model -> method -> file.
     """
-    questions = data / f"questions/{dataset}/{dataset}.parquet"
-    spoken = language.read_language(settings.language)
+    dataset = questions.stem
     answered: dict[str, Answers] = {}
     for lm, by_method in files.items():
         answers = read_answered(
@@ -133,15 +132,18 @@ def _analyse_answers(
             _add(analyses, common_rows, {"dataset": dataset, "lm": lm})
 
     for lm, answers in answered.items():
-        rows = _tables_of_lm(answers, questions, files[lm], settings)
+        rows = _tables_of_lm(answers, questions, files[lm], spoken, settings)
         _add(analyses, rows, {"dataset": dataset, "lm": lm})
 
 
 def _tables_of_lm(
-    answers: Answers, questions: Path, files: Mapping[str, Path], settings: Settings
+    answers: Answers,
+    questions: Path,
+    files: Mapping[str, Path],
+    spoken: language.Language,
+    settings: Settings,
 ) -> Tables:
     """The rows of one language model's answers to a question set; `files` are method -> file."""
-    spoken = language.read_language(settings.language)
     rows = _accuracy_tables(answers)
     guesses = None
     if catalogue.DATASETS[questions.stem].protocol.answer != "letter":

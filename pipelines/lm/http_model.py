@@ -185,16 +185,12 @@ class HttpModel:
             generations = ask(sent, read, **fields)
         else:
             generations = ask(sent, read, stop=[stop], **fields)
-            empty = []
-            for i, generation in enumerate(generations):
-                if not generation.text and not generation.unanswered:
-                    empty.append(i)
+            empty = [i for i, made in enumerate(generations) if not (made.text or made.unanswered)]
 
             def read_again(i: int, choice: Choice) -> Generation:
                 return read(empty[i], choice)
 
-            sent_again = [sent[i] for i in empty]
-            again = ask(sent_again, read_again, **fields)
+            again = ask([sent[i] for i in empty], read_again, **fields)
             for i, second in zip(empty, again, strict=True):
                 first = generations[i]
                 generations[i] = replace(

@@ -138,9 +138,7 @@ def _gains_of_accuracy(
     shares = _shares(tables, "accuracy", "substring")
     for row, other in _compared(tables, against):
         group = _compared_group(row, other, shares)
-        beside = change(group)
-        if names_other:
-            beside = f"{label(other)}: {from_to(group)}"
+        beside = f"{label(other)}: {from_to(group)}" if names_other else change(group)
         measured = measured_of(tables, row, "gain", group.after, [group], beside)
         yield replace(measured, lacking=_at_chance(tables, row))
 

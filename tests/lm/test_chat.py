@@ -113,27 +113,18 @@ def test_what_a_chat_can_not_do_is_said_before_any_work(opened, server):
 
 
 def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(opened, server, here, monkeypatch):
-    weights, probable = (
-        ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0),
-        here.next_token(ASKED[:18]),
-    )
+    weights = ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0)
+    probable = here.next_token(ASKED[:18])
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = -np.inf
-    texts = np.array(
-        [
-            text.strip()
-            for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])
-        ]
-    )
-    letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][
-        :4
-    ]
+    tokens = here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])
+    texts = np.array([text.strip() for text in tokens])
+    shown = np.unique(texts[np.isfinite(probable).any(0)])
+    letters = [text for text in shown if text.isalpha()][:4]
     monkeypatch.setattr(answer_letters, "LETTERS", letters)
     server.said = "I can't say."
     answers = answer_by_letter(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
-    each = np.stack(
-        [np.exp(probable)[:, texts == letter].sum(1) for letter in letters], axis=1
-    ).reshape(9, 2, 4)
-    mixed = (each * np.exp(weights)[:, :, None]).sum(1)
+    each = [np.exp(probable)[:, texts == letter].sum(1) for letter in letters]
+    mixed = (np.stack(each, axis=1).reshape(9, 2, 4) * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [letters[row.argmax()] if row.any() else "" for row in mixed]
     assert len({*answers} - {""}) > 1
 
@@ -155,11 +146,9 @@ class Writing:
 
 def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened, server):
     server.refused, server.said = {"logprobs"}, "**B**"
-    assert answer_by_letter(
-        opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])
-    ) == ["B", "B"]
+    lm = opened(None, chat=True)
+    assert answer_by_letter(lm, ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
     said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
-    assert answer_by_letter(
-        Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])
-    ) == ["C", ""]
-    assert answer_by_letter(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]
+    weights = np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])
+    assert answer_by_letter(Writing(*said), [None] * 6, weights) == ["C", ""]
+    assert answer_by_letter(Writing(*said[:3]), [None] * 3, weights[1:]) == ["D"]

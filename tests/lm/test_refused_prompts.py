@@ -188,36 +188,27 @@ def usage(tokens: int, **details) -> Fault:
     return Fault(body=json.dumps({"choices": choices, "usage": counts}).encode())
 
 
-WHOLE = {
-    "all": usage(700),
-    "none": usage(0),
-    "cached ones apart": usage(200, prompt_tokens_details={"cached_tokens": 500}),
-    "as Anthropic": usage(200, cache_read_input_tokens=500),
-    "no details": usage(700, prompt_tokens_details=None),
+WHOLE = {  # words of a request -> the count in its answer
+    "all": {"word word": usage(700)},
+    "none": {"word word": usage(0)},
+    "cached ones apart": {"word word": usage(200, prompt_tokens_details={"cached_tokens": 500})},
+    "as Anthropic": {"word word": usage(200, cache_read_input_tokens=500)},
+    "no details": {"word word": usage(700, prompt_tokens_details=None)},
+    # a prompt with another beginning is in no cache
+    "new ones alone": {"word word": usage(700), '"content": "word word': usage(200)},
+    # half of a prompt has half of its tokens, and twice of it has more
+    "words put together": {
+        "word word": usage(170),
+        LONG.context: usage(330),
+        f"{LONG.context} {LONG.context}": usage(640),
+    },
 }
 
 
-@pytest.mark.parametrize("fault", WHOLE.values(), ids=WHOLE)
-def test_a_count_that_may_be_right_is_taken(opened, server, capsys, fault):
+@pytest.mark.parametrize("counts", WHOLE.values(), ids=WHOLE)
+def test_a_count_that_may_be_right_is_taken(opened, server, capsys, counts):
     lm = opened(None, chat=True, max_tokens=1000)
-    server.blocked = {"word word": fault}
-    assert lm.generate([LONG], 5)[0].text == "Paris"
-    assert "cuts" not in capsys.readouterr().out
-
-
-def test_a_server_that_counts_new_tokens_alone_goes_on(opened, server, capsys):
-    """A prompt with another beginning is in no cache."""
-    lm = opened(None, chat=True, max_tokens=1000)
-    server.blocked = {"word word": usage(700), '"content": "word word': usage(200)}
-    assert lm.generate([LONG], 5)[0].text == "Paris"
-    assert "cuts" not in capsys.readouterr().out
-
-
-def test_a_tokenizer_may_put_words_together(opened, server, capsys):
-    """Half of a prompt then has half of its tokens, and twice of it has more."""
-    lm = opened(None, chat=True, max_tokens=1000)
-    twice = f"{LONG.context} {LONG.context}"
-    server.blocked = {"word word": usage(170), LONG.context: usage(330), twice: usage(640)}
+    server.blocked = counts
     assert lm.generate([LONG], 5)[0].text == "Paris"
     assert "cuts" not in capsys.readouterr().out
 
