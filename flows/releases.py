@@ -53,14 +53,18 @@ def publish(to: str, folder: Path, *, send: bool = True) -> Iterator[str]:
 
 
 def write_release(
-    version: str | None = None, out: Path | None = None, landing: str | None = None
+    version: str | None = None,
+    out: Path | None = None,
+    landing: str | None = None,
+    passages: int | None = None,
 ) -> Written:
     """Write the release of git's commit below `out`, and tag the commit, if it has landed.
 
     `out` is by default the profile's folder below OUT. `landing` is the tag by which it is about to
     land. Without it and without a tag `data/...`, the release is not gated. A release whose tag the
-    commit has is written again if `out` lacks it. Raises LongtailError as `read_provenance` does,
-    and where the tables of the release before are neither in `out` nor DVC's.
+    commit has is written again if `out` lacks it. `passages` is how many of each question and
+    retriever it has. Raises LongtailError as `read_provenance` does, where the commit has a release
+    without them, and where the tables of the release before are neither in `out` nor DVC's.
     """
     from pipelines.release import contents, versions
 
@@ -77,6 +81,11 @@ def write_release(
             month = settings.popularity.month
             made_by["landed"] = data_branch.month_tag(profile, Part.refresh, month)
         if _is_here(out / version, profile):
+            if passages and not (out / version / "passages").is_dir():
+                raise LongtailError(
+                    f"{out / version}: is there already without passages; name a higher version "
+                    "with --version"
+                )
             return Written(out / version, f"the release {version} is there already")
         earlier = earlier[: earlier.index(version)]
 
@@ -93,6 +102,7 @@ def write_release(
             machine=contents.machine_patterns(os.environ, [Path.cwd(), Path.home()]),
             ingest=settings.ingest,
             threads=settings.compute.threads,
+            passages_of_question=passages,
         )
 
     if folder is None:

@@ -223,6 +223,7 @@ def release(
     threads: int = 1,
     made_by=MADE_BY,
     machine=None,
+    **more,
 ):
     """The folder of the release of `data` below `out`, or None. It follows on the last one there."""
     gated = [folder for folder in sorted(out.glob("*")) if VERSION.fullmatch(folder.name)]
@@ -235,6 +236,7 @@ def release(
         machine=machine or {},
         ingest=INGEST,
         threads=threads,
+        **more,
     )
 
 

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +23,11 @@ from pipelines.params import params_file
 
 if TYPE_CHECKING:
     from pipelines.adaptive.ask import AskedQuestion, Settings
-    from pipelines.foreign.passage_layouts import Search
+    from pipelines.retrieval.documents import Passage
+    from pipelines.retrieval.passage_layouts import Search
 
 Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
-# the names of pipelines.foreign.passage_layouts.LAYOUTS, whose import takes longer than the help
+# the names of pipelines.retrieval.passage_layouts.LAYOUTS, whose import takes longer than the help
 Layout = StrEnum("Layout", ["flashrag", "lm-eval"])  # type: ignore[misc]
 DEFAULT_LAYOUT = Layout("flashrag")
 TEXT_LINES = 4  # of a document's text that the terminal shows
@@ -97,14 +97,19 @@ def _write_passages(
     questions: str | None, columns: list[str] | None, out: Path, layout: Layout, find: "Search"
 ) -> None:
     """Write the best documents of a file's questions, and say how many have none."""
-    from pipelines.foreign import passage_layouts
+    from pipelines.retrieval import passage_layouts
 
     file = (terminal.CALLED_FROM / out).resolve()
     terminal.check_folder(file.parent)
     if file.is_dir():
         raise LongtailError(f"--out {out}: a folder, expected a file to write")
     table = read_questions(questions, columns, needed=("question",))
-    without_passages = passage_layouts.write_passages(file, layout, table, find)
+    columns_of_questions = (table.ids, table.asked.questions, table.asked.answers)
+    asked = list(map(passage_layouts.AnsweredQuestion, *columns_of_questions))
+    for question in asked:
+        if not question.text:
+            raise LongtailError(f"{table.name}: the question {question.id} has no text; fill it")
+    without_passages = passage_layouts.write_passages(file, layout, asked, find)
 
     for line in table.described():
         terminal.show(line)
@@ -238,19 +243,11 @@ def open_corpus(corpus: str, retriever: str, k: int) -> "Search":
     index = open_index(method, corpus, settings)
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
 
-    def find(texts: Sequence[str]) -> list[list[dict[str, Any]]]:
+    def find(texts: Sequence[str]) -> "list[list[Passage]]":
         positions, scores = index.search(list(map(_tokenizable, texts)), k)
         if retriever == "bm25":
             positions = matching(positions, scores)
-        read = documents.read_documents(docs, positions)
-        hits_of_texts = []
-        for row, is_hit in enumerate(positions >= 0):
-            columns = (scores[row], read.ids[row], read.titles[row], read.texts[row])
-            hits = []
-            for score, doc_id, title, body in zip(*columns, strict=True):
-                hits.append({"score": float(score), "id": doc_id, "title": title, "text": body})
-            hits_of_texts.append(list(compress(hits, is_hit)))
-        return hits_of_texts
+        return documents.read_passages(docs, (positions, scores))
 
     return find
 

@@ -16,6 +16,10 @@ def release(
     out: Annotated[
         Path | None, typer.Option(help="Folder for releases; by default release/PROFILE.")
     ] = None,
+    passages: Annotated[
+        int | None,
+        typer.Option(min=1, help="Add so many passages of each retriever to every question."),
+    ] = None,
     to: Annotated[
         str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")
     ] = None,
@@ -30,7 +34,7 @@ def release(
     out = (terminal.CALLED_FROM / out).resolve() if out else None
     terminal.check_folder(out or releases.OUT)
     with workspace.alone():
-        written = releases.write_release(version, out)
+        written = releases.write_release(version, out, passages=passages)
     terminal.show(written.message)
     if to:
         for line in releases.publish(to, written.folder, send=yes):

@@ -22,6 +22,7 @@ from pipelines.foreign.layouts import TELLING, rows_of_columns
 from pipelines.foreign.record_file import Cells, RecordFile, plain
 from pipelines.foreign.records import read_records, showing_columns, to_columns
 from pipelines.language.relations import BY_NAME, name_of
+from pipelines.questions.published import LARGEST_ID
 from pipelines.safe_text import mended
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
@@ -35,7 +36,6 @@ ROLES = {  # what a column can be for -> the names by which it is known, the lik
 }
 MONTH = "month"  # the column of a table that says of which month its page views are
 PUBLISHED_MONTH = "2021-10"  # of the page views in the authors' file
-LARGEST_PUBLISHED_ID = 2**52  # ids of questions that Longtail built are larger
 LACKING = {  # role -> what follows if no column has it
     "subject": "each question counts as a subject of its own",
     "group": "all questions are one group",
@@ -268,6 +268,6 @@ def _month(table: Table, ids: Sequence[str]) -> str | None:
         return months[0]
     has_columns = {"s_uri", "o_uri", "id"} <= table.cells.keys()
     is_popqa = has_columns and table.columns.get("signal") == "s_pop"
-    if is_popqa and all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED_ID for id_ in ids):
+    if is_popqa and all(id_.isdecimal() and int(id_) < LARGEST_ID for id_ in ids):
         return PUBLISHED_MONTH
     return None

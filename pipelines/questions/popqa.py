@@ -19,7 +19,7 @@ from pipelines.language import language
 from pipelines.language.relations import Relation, read_relations
 from pipelines.params.params import PopQA
 from pipelines.questions import published, triple_sample
-from pipelines.questions.published import ENTITY, MONTH
+from pipelines.questions.published import ENTITY, LARGEST_ID, MONTH
 from pipelines.questions.settings import Settings
 from pipelines.questions.subject_splits import create_split_of
 from pipelines.questions.triple_sample import QUESTION_ID
@@ -106,7 +106,7 @@ def number_of(question_id: str) -> int:
     published id.
     """
     digest = hashlib.blake2b(question_id.encode(), digest_size=8).digest()
-    return 2**52 + int.from_bytes(digest, "big") % 2**52
+    return LARGEST_ID + int.from_bytes(digest, "big") % LARGEST_ID
 
 
 def _read_published(path: Path, subset: str | None, rejects: Rejects) -> pa.Table:
@@ -121,13 +121,21 @@ def _read_published(path: Path, subset: str | None, rejects: Rejects) -> pa.Tabl
 def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     """Create table published: the published rows with the columns that this stage adds, and their
     `position`.
+
+    A question that Longtail built, as in the table of a release, has the id that it had there: the
+    same questions are asked then, after the same demonstrations.
     """
     positions = pa.array(range(len(rows)), pa.int64())
     db.register("published_rows", rows.append_column("position", positions))
     db.execute(
-        f"""CREATE TEMP TABLE published AS SELECT published_rows.*, id::VARCHAR AS question_id,
-            pid AS relation, split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
-        FROM published_rows JOIN relations ON name = prop"""
+        f"""CREATE TEMP TABLE published AS SELECT triples.* EXCLUDE (s_qid, p_pid, o_qid),
+            CASE WHEN id < {LARGEST_ID} THEN id::VARCHAR ELSE {QUESTION_ID} END AS question_id,
+            p_pid AS relation, split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
+        FROM (
+            SELECT published_rows.*, pid AS p_pid, replace(s_uri, '{ENTITY}', '') AS s_qid,
+                replace(o_uri, '{ENTITY}', '') AS o_qid
+            FROM published_rows JOIN relations ON name = prop
+        ) AS triples"""
     )
 
 

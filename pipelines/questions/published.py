@@ -35,6 +35,7 @@ ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and obje
 URI = re.compile(re.escape(ENTITY) + r"Q[1-9]\d*")
 Row = tuple[int, list[str] | None, str]  # line or row, cells (None: unreadable), the line's text
 MONTH = "2021-10"  # the month of the published page views
+LARGEST_ID = 2**52  # ids of questions that Longtail built are larger
 MIX = {  # relation -> questions of it in the published set
     "screenwriter": 1999,
     "director": 1999,

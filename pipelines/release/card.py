@@ -16,6 +16,7 @@ from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.questions import published
 from pipelines.release import contents, croissant
+from pipelines.release.best_passages import Passages
 from pipelines.release.templating import Facts, render
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
@@ -63,13 +64,14 @@ def write_texts(
     made_by: Facts,
     manifest: list[Facts],
     newest: str,
+    passages: Passages | None,
 ) -> None:
     """Write all that describes a release into its folder; `db` has its checked tables.
 
     `changes` are those of `versions.changes_since` and `newest` their part of the changelog,
     `made_by` is that of `versions.write_release`, `manifest` the raw files.
     """
-    facts = _facts(db, folder, made_by, manifest)
+    facts = _facts(db, folder, made_by, manifest, passages)
     facts |= {
         "newest": newest.partition("\n")[2].strip(),  # without its heading
         "first": not changes["previous"],
@@ -85,6 +87,7 @@ def _facts(
     folder: Path,
     made_by: Facts,
     manifest: list[Facts],
+    passages: Passages | None,
 ) -> Facts:
     """What the card and the licence say of a release."""
     params = made_by["params"]
@@ -92,6 +95,9 @@ def _facts(
     dates = snapshots.dates(manifest, popqa["months"])
     spoken = language.read_language(params["language"])
     has_published = popqa["published"] > 0
+    licences = _licences(has_published)
+    if passages:
+        licences.append(passages.licence_facts(spoken.name))
     of_release = {
         "title": TITLE,
         "version": folder.name,
@@ -100,7 +106,8 @@ def _facts(
         "landed": made_by["landed"],
         "citation": PAPER,
         "canary": contents.CANARY,
-        "licences": _licences(has_published),
+        "licences": licences,
+        "passages": passages,
         "code": params["language"],
         "language": spoken,
     }

@@ -23,8 +23,8 @@ import duckdb
 from pipelines.check.table_difference import compare_files
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params import params
-from pipelines.release import card, contents, harness_task, retrievers
+from pipelines.params import params, params_file
+from pipelines.release import best_passages, card, contents, harness_task, retrievers
 from pipelines.release.difference import write_difference
 from pipelines.release.templating import Facts, render
 from pipelines.storage import database
@@ -48,14 +48,17 @@ def write_release(
     machine: Mapping[str, str],
     ingest: params.Ingest,
     threads: int,
+    passages_of_question: int | None = None,
 ) -> Path | None:
     """Write `out`/<version> from `data`, the folder of datasets.
 
     Returns the release's folder, or None where nothing changed since the release in the folder
     `previous`. `made_by` has commit; landed, the tag by which the commit has landed, or None; date,
     the last day of the data's month; params; and dvc, the hashes of the stages' outputs. `machine`
-    names what must not be in a release, each with its pattern. Raises LongtailError, and leaves
-    `out` as it was, where a check fails or `version` is lower than the changes call for.
+    names what must not be in a release, each with its pattern. With `passages_of_question` the
+    release has so many of each retriever, and is written even if nothing changed. Raises
+    LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the
+    changes call for.
     """
     if version:
         numbers(version)
@@ -66,6 +69,10 @@ def write_release(
     with scratch_folder() as scratch:
         data = contents.link_outputs(data, made_by["dvc"], Path(scratch))
         manifest = _read_manifest(data)
+        found = None
+        if passages_of_question:
+            all_params = params_file.parse(run_params)
+            found = best_passages.open_retrievers(data, passages_of_question, all_params, manifest)
         folder = Path(scratch, "release")
         folder.mkdir()
         with database.connect(ingest.memory_gb, threads) as db:
@@ -76,7 +83,11 @@ def write_release(
             contents.check_tables(db, folder, spoken)
             changes = changes_since(db, previous, folder)
             if previous and not changes["level"]:
-                return None
+                if not found:
+                    return None
+                changes["level"] = "minor"
+            if found:
+                best_passages.write(data, folder, found)
 
             name = next_version(changes, version)
             if not made_by["landed"]:
@@ -94,7 +105,7 @@ def write_release(
                 "previous": changes["previous"],
             }
             write_json(folder / "provenance.json", provenance)
-            card.write_texts(db, folder, changes, made_by, manifest, newest)
+            card.write_texts(db, folder, changes, made_by, manifest, newest, found)
             harness_task.write_harness_task(folder, run_params)
             retrievers.write_cards(data, folder, run_params, generated=card.is_generated(manifest))
 

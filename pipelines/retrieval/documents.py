@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from pipelines.storage.work_store import content_hash
 
 # positions of documents (queries, k) int64, and their scores (queries, k) float32
 Found = tuple[np.ndarray, np.ndarray]
+Passage = dict[str, Any]  # score, id, title and text
 # the source document of each text, "" or None for no such document
 Sources = Sequence[str | None] | None
 
@@ -158,6 +160,20 @@ def read_documents(docs: Path, positions: np.ndarray) -> Documents:
         return values[places].reshape(positions.shape)
 
     return Documents(ids=column("id"), titles=column("title"), texts=column("text"))
+
+
+def read_passages(docs: Path, found: Found) -> list[list[Passage]]:
+    """What was found for each query, the best first, without empty places."""
+    positions, scores = found
+    read = read_documents(docs, positions)
+    passages_of_queries = []
+    for row, is_there in enumerate(positions >= 0):
+        columns = (scores[row], read.ids[row], read.titles[row], read.texts[row])
+        passages = []
+        for score, doc_id, title, text in zip(*columns, strict=True):
+            passages.append({"score": float(score), "id": doc_id, "title": title, "text": text})
+        passages_of_queries.append(list(compress(passages, is_there)))
+    return passages_of_queries
 
 
 def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.ndarray:

@@ -144,7 +144,7 @@ def passages_of(record: dict[str, Any]) -> list[Passage]:
     passages = []
     for item, score in zip(items, scores, strict=True):
         passage = _passage(item, score)
-        if passage.text:
+        if passage.text.strip():
             passages.append(passage)
 
     worst_first = all(isinstance(item, str) and NUMBERED_TITLE.match(item) for item in items)
@@ -152,16 +152,21 @@ def passages_of(record: dict[str, Any]) -> list[Passage]:
 
 
 def _passage(item: Any, listed_score: Any) -> Passage:
-    """A passage, of an object or a text; its text is "" where it has none."""
+    """A passage, of an object or a text; its text is "" where it has none.
+
+    The text keeps its white space, as the language model is to read what the file has. A text may
+    begin with its title, unless the object says what the title is, "" for none.
+    """
     fields = item if isinstance(item, dict) else {"text": item}
     title = first_value(fields, TITLE_FIELDS)
     text = first_value(fields, TEXT_FIELDS)
-    title = title if isinstance(title, str) else ""
     text = text if isinstance(text, str) else ""
-    match = TITLE_LINE.match(text) or NUMBERED_TITLE.match(text)
-    if match and not title:
-        title = match[match.lastindex]
-        text = text[match.end() :]
+    if not isinstance(title, str):
+        title = ""
+        match = TITLE_LINE.match(text) or NUMBERED_TITLE.match(text)
+        if match:
+            title = match[match.lastindex]
+            text = text[match.end() :]
 
     own_id = first_value(fields, ID_FIELDS)
     own_score = first_value(fields, SCORE_FIELDS)
@@ -171,7 +176,7 @@ def _passage(item: Any, listed_score: Any) -> Passage:
         score = None
     return Passage(
         title=title,
-        text=" ".join(text.split()),
+        text=text,
         id=str(own_id) if isinstance(own_id, str | int) else "",
         score=score,
     )

@@ -248,5 +248,5 @@ def _read_passages(files: Iterable[Path], ids: Collection[str]) -> Records:
         for _, text, row in read_texts(file, Rejects(1.0), layout):
             id_ = str(row.id)
             if id_ in ids:
-                passages[id_] = {"id": id_, "title": row.title, "text": text}
+                passages[id_] = {"id": id_, "title": row.title or None, "text": text}
     return passages

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.foreign import passage_layouts
-from pipelines.foreign.question_tables import read_question_table
+from pipelines.retrieval import passage_layouts
+from pipelines.retrieval.passage_layouts import AnsweredQuestion
 
 pytestmark = [pytest.mark.usefixtures("workplace"), pytest.mark.slow]
 
@@ -37,9 +37,9 @@ def written(tmp_path):
     """A function from a layout to a file of it with two questions."""
 
     def write(layout: str) -> Path:
-        table = [{"question": text, "answers": right} for text, right in QUESTIONS.items()]
-        (tmp_path / "questions.json").write_text(json.dumps(table), encoding="utf-8")
-        questions = read_question_table(tmp_path / "questions.json", needed=("question",))
+        questions = []
+        for number, (text, right) in enumerate(QUESTIONS.items(), start=1):
+            questions.append(AnsweredQuestion(str(number), text, right))
         file = tmp_path / f"{layout}.jsonl"
         found = passage_layouts.write_passages(
             file, layout, questions, lambda texts: [PASSAGES] * len(texts)

@@ -263,6 +263,12 @@ def test_published_questions_get_views_by_their_ids(old_file):
     assert (counts["published.no_longer_stated"], counts["unknown_popularity"]) == (1, 1)
 
 
+def test_the_questions_of_a_release_keep_their_ids(old_file):
+    """So a stranger who takes its TSV asks the same questions, after the same demonstrations."""
+    rows, _ = build(NOW, published=old_file, source="published")
+    assert ids(rows) == {"Q1-P106-Q30", "Q1-P106-Q31", "Q2-P106-Q30"}
+
+
 def test_refreshed_and_new_questions_are_of_one_month(old_file, capsys):
     """No published one is asked twice."""
     new = [*NOW, triple(3, 106, 30), triple(1, 19, 5)]

@@ -181,7 +181,7 @@ def test_passages_are_read_from_both_layouts(tmp_path):
     (first, second), rejects = read_passages(
         tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good, other]
     )
-    assert first[:5] == ("a/7", "", "Who?", ["Mira"], [("T", "a b", "", None)])
+    assert first[:5] == ("a/7", "", "Who?", ["Mira"], [("T", " a\n b ", "", None)])
     assert second[:5] == (
         "a/8",
         "popqa",

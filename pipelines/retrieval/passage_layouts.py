@@ -5,18 +5,18 @@ lm-evaluation-harness for retrieval (Shao et al. 2024) takes one of `lm-eval` as
 `sources/passage_files.py` reads both back.
 """
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.errors import LongtailError
-from pipelines.foreign.question_tables import Questions
+from pipelines import progress
+from pipelines.retrieval.documents import Passage
 from pipelines.storage.atomic import atomic
 
 QUESTIONS_AT_ONCE = 1_000  # questions searched at once; their passages are in memory
 
-Passage = dict[str, Any]  # id, title, text and score
 Search = Callable[[Sequence[str]], list[list[Passage]]]  # texts -> their passages, the best first
 
 
@@ -67,26 +67,31 @@ def lm_eval(question: AnsweredQuestion, passages: list[Passage]) -> dict[str, An
 LAYOUTS = {"flashrag": flashrag, "lm-eval": lm_eval}
 
 
-def write_passages(file: Path, layout: str, questions: Questions, search: Search) -> int:
+def write_passages(
+    file: Path, layout: str, questions: Sequence[AnsweredQuestion], search: Search
+) -> int:
     """Write a record for each question, as JSON lines; returns how many have no passage.
 
-    `layout` is one of LAYOUTS. Raises LongtailError for a question without a text.
+    `layout` is one of LAYOUTS. A file whose name ends in .gz is compressed.
     """
-    asked = questions.asked
-    records = list(map(AnsweredQuestion, questions.ids, asked.questions, asked.answers))
-    for question in records:
-        if not question.text:
-            raise LongtailError(
-                f"{questions.name}: the question {question.id} has no text; fill it"
-            )
-
     without_passages = 0
-    with atomic(file) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for start in range(0, len(records), QUESTIONS_AT_ONCE):
-            block = records[start : start + QUESTIONS_AT_ONCE]
-            passages_of_block = search([question.text for question in block])
+    with (
+        atomic(file) as temporary,
+        temporary.open("wb") as stream,
+        progress.bar(f"{file.name}: passages", len(questions), "question") as bar,
+    ):
+        for start in range(0, len(questions), QUESTIONS_AT_ONCE):
+            block = questions[start : start + QUESTIONS_AT_ONCE]
+            with progress.piece(bar, len(block)):
+                passages_of_block = search([question.text for question in block])
+            lines = []
             for question, passages in zip(block, passages_of_block, strict=True):
                 without_passages += not passages
                 record = LAYOUTS[layout](question, passages)
-                stream.write(f"{json.dumps(record)}\n")
+                lines.append(f"{json.dumps(record)}\n")
+
+            written = "".join(lines).encode()
+            if file.suffix == ".gz":
+                written = gzip.compress(written, mtime=0)  # the same bytes at any time
+            stream.write(written)
     return without_passages
