@@ -2,9 +2,11 @@
 
 import re
 
-# The end of a model's name that says which version it is: a date, a number, a tag.
+# The end of a model's name that says which version it is: a date, a number, a tag; or, after a
+# colon, which copy of it a server has loaded.
 VERSION = re.compile(
-    r"[-@:](\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{8}|\d{6}|\d{4}|0\d{2}|latest|free|default)$"
+    r"[-@:](\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{2}-\d{4}|\d{8}|\d{6}|\d{4}|0\d{2}|latest|free|default"
+    r"|(?<=:)\d)$"
 )
 UNDATED = ("", "latest", "free", "default")
 
@@ -30,4 +32,4 @@ def _parts(name: str) -> tuple[str, str]:
     version = VERSION.search(last)
     if not version:
         return last, ""
-    return last[: version.start()], version[1]
+    return last[: version.start()].removesuffix("-preview"), version[1]

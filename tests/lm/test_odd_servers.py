@@ -28,6 +28,9 @@ SAME = [
     ("llama3", "llama3:latest"),
     ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b-instruct"),
     ("gemma-2-2b-it", "/models/gemma-2-2b-it.gguf"),
+    ("gemma-3-1b-it", "gemma-3-1b-it:2"),  # a second copy that LM Studio has loaded
+    ("command-r", "command-r-08-2024"),
+    ("gemini-2.5-flash", "gemini-2.5-flash-preview-05-20"),
 ]
 OTHERS = [
     ("Qwen/Qwen2.5-7B-Instruct", "gemma-3-1b-it-qat:2"),
