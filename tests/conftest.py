@@ -34,7 +34,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("on any machine")
-for name in http.CERTIFICATES:
+for name in http.TLS_FILES:
     os.environ.pop(name, None)  # each client would read the machine's certificates, in 0.2 seconds
 pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]

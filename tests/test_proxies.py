@@ -141,7 +141,7 @@ def test_what_a_person_wrote_stays_and_is_extended():
         assert changed == same
 
 
-@pytest.mark.parametrize("name", http.CERTIFICATES)
+@pytest.mark.parametrize("name", http.TLS_FILES[:3])
 def test_certificates_that_can_not_be_read_are_said_first(tmp_path, monkeypatch, name):
     bundle = tmp_path / "bundle.pem"
     monkeypatch.setenv(name, str(bundle))
@@ -156,6 +156,9 @@ def test_certificates_that_can_not_be_read_are_said_first(tmp_path, monkeypatch,
                 opened()
     monkeypatch.setenv(name, requests.certs.where())
     http.Client(1, (20, 20)).close()
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "gone/keys"))
+    with pytest.raises(LongtailError, match=r"^SSLKEYLOGFILE=.*keys: No such file or directory; "):
+        prefect_server.prepare(tmp_path)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "socks://127.0.0.1:1"])

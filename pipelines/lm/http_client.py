@@ -52,6 +52,7 @@ EXTRA = {
     r"(?i)temperature.*(support|positive)|support.*temperature": (
         "temperature: null, with which answers are drawn at random,"
     ),
+    r"enable_thinking must be": "enable_thinking: false",
 }
 HEADER_VALUE = re.compile("[!-~]+")  # of a key
 PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
@@ -455,8 +456,10 @@ def _header_value(key: str | None) -> str | None:
     redaction.remember(key)
     bare = (key or "").strip(redaction.AROUND)
     if bare and not HEADER_VALUE.fullmatch(bare):
-        problem = "white space or a character that no key has, such as … where a page cuts it"
-        raise LongtailError(f"LONGTAIL_API_KEY: {problem}; copy the whole key alone")
+        raise LongtailError(
+            "LONGTAIL_API_KEY: white space or a character that no key has, such as … where a page "
+            "cuts it; copy the whole key alone"
+        )
     return bare or None
 
 

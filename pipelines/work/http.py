@@ -38,8 +38,9 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # errors of 
 # Statuses that another attempt may mend. Above 504 are Cloudflare's, and Anthropic's overload.
 RETRIED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)
 WAITING_PER_REQUEST = 16  # items begun or waiting in `map`, for each request side by side
-# variables that name certificates; those of Requests and curl may name a folder
-CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+# Variables that name certificates, and a log of the connections' keys. Those of Requests and curl
+# may name a folder.
+TLS_FILES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSLKEYLOGFILE")
 MESSAGE_LENGTH = 200  # characters of an address or an answer in a message
 
 Check = Callable[[bytes], None]
@@ -48,21 +49,24 @@ Result = TypeVar("Result")
 
 
 def check_certificates() -> None:
-    """Raise LongtailError where the environment names a file of certificates that can't be read."""
-    for name in CERTIFICATES:
+    """Raise LongtailError where the environment names a file of certificates that can't be read,
+    or a log of keys that can't be written.
+    """
+    for name in TLS_FILES:
         path = os.environ.get(name)
         if not path:
             continue
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            if name != CERTIFICATES[0] and os.path.isdir(path):
+            if name == "SSLKEYLOGFILE":
+                context.keylog_filename = path
+            elif name != "SSL_CERT_FILE" and os.path.isdir(path):
                 context.load_verify_locations(capath=path)
             else:
                 context.load_verify_locations(path)
         except OSError as error:
             raise LongtailError(
-                f"{name}={path}: {error.strerror}, expected a file of certificates; correct it or "
-                "unset it"
+                f"{name}={path}: {error.strerror}; correct it or unset it"
             ) from None
 
 

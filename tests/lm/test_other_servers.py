@@ -64,6 +64,8 @@ def newest(refusal: str, path: str, headers: dict, body: dict) -> Answer:
     if body.get("temperature", 1) != 1:
         return refused(400, refusal)
     assert "stop" not in body, "these models refuse it, too"
+    if body.get("enable_thinking", True):
+        return refused(400, "enable_thinking must be set to false for non-streaming calls")
     if "logprobs" in body:
         return refused(400, "Unsupported parameter: 'logprobs'")
     return answered() if body["max_completion_tokens"] == 900 else refused(400, "too few")
@@ -104,6 +106,7 @@ def test_a_field_that_a_server_wants_or_refuses_is_written_into_extra(played, tm
     for entry, value, said in [
         ("max_completion_tokens", 900, "write max_completion_tokens: 1000"),
         ("temperature", None, "write temperature: null"),
+        ("enable_thinking", False, "write enable_thinking: false"),
     ]:
         with pytest.raises(LongtailError, match=rf"{said}.* into lm\.gpt\.http\.extra$"):
             texts(played, tmp_path, extra=extra)
