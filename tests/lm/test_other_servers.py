@@ -47,9 +47,9 @@ def refused(status: int, message: str) -> Answer:
     return status, {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-TEMPERATURE = {
-    "OpenAI": "Unsupported value: 'temperature' does not support 0 with this model.",
-    "TGI": "Input validation error: `temperature` must be strictly positive",
+TEMPERATURE = {  # a refusal, and a value that is taken
+    "OpenAI": ("Unsupported value: 'temperature' does not support 0 with this model.", None),
+    "TGI": ("Input validation error: `temperature` must be strictly positive", 1),
 }
 
 
@@ -99,19 +99,21 @@ def texts(
     return [made.text for made in model.generate([Prompt("Q: 1 A:"), Prompt("Q: 2 A:")], 15)]
 
 
-@pytest.mark.parametrize("refusal", TEMPERATURE.values(), ids=TEMPERATURE)
-def test_a_field_that_a_server_wants_or_refuses_is_written_into_extra(played, tmp_path, refusal):
+@pytest.mark.parametrize(("refusal", "taken"), TEMPERATURE.values(), ids=TEMPERATURE)
+def test_a_field_that_a_server_wants_or_refuses_is_in_extra(played, tmp_path, refusal, taken):
     played.respond = partial(newest, refusal)
     extra = {}
     for entry, value, said in [
         ("max_completion_tokens", 900, "write max_completion_tokens: 1000"),
-        ("temperature", None, "write temperature: null"),
+        ("temperature", taken, "write temperature: null"),
         ("enable_thinking", False, "write enable_thinking: false"),
     ]:
         with pytest.raises(LongtailError, match=rf"{said}.* into lm\.gpt\.http\.extra$"):
             texts(played, tmp_path, extra=extra)
         extra[entry] = value
     assert texts(played, tmp_path, extra=extra) == ["politician"] * 2
+    with pytest.raises(LongtailError, match=r"max_cost is 0\.5: 0 are spent, .* may cost 0\.9"):
+        texts(played, tmp_path / "paid", extra=extra, completion_price=1.0, max_cost=0.5)
 
 
 def test_an_address_may_have_a_version_whose_key_has_a_header_of_its_own(played, tmp_path):
