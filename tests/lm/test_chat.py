@@ -61,6 +61,8 @@ def test_a_template_may_name_the_day_or_want_typed_parts():
     assert in_template(day) == f"It is {chat_template.DAY:%d %b %Y}. a"
     parts = "{% for part in messages[0].content %}[{{ part.type }}] {{ part.text }}{% endfor %}"
     assert in_template(parts) == "[text] a"
+    asks = "{% if enable_thinking is defined %}{{ raise_exception('no') }}{% endif %}"
+    assert in_template(asks + "{{ messages[0].content }}") == "a", "a switch that fails is left"
 
 
 REFUSED = {
