@@ -348,19 +348,20 @@ def _key(
     code = ""
     if CODE.is_file():
         code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"]
+    replug = settings.replug if method.is_ensemble else None
     used = {
         "way": way,
         "seed": settings.seed,
         "language": settings.language,
         "protocol": catalogue.DATASETS[dataset].protocol,
         "answer": settings.answer.of(dataset, lm_settings),
-        "replug": settings.replug if method.is_ensemble else None,
+        "replug": replug,
         "device": settings.compute.device,
         "threads": settings.compute.threads,
         "retriever": settings.retriever.get(method.retriever),
         "lm": lm_settings,
-        "shards": (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
+    used["shards"] = (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS)
     # Given passages say which questions all methods answer.
     demonstrations = questions.with_name(DEMONSTRATIONS.name)
     files = [demonstrations] if demonstrations.is_file() else []

@@ -205,14 +205,15 @@ def _scored(run: Run, texts: Texts, query_id: str, retrieved: list[dict]) -> Sco
     alone = np.array(by_document[""]["log_probs"], float)
     sizes = np.array(by_document[""]["bytes"])
     doc_ids = [row["doc_id"] for row in retrieved]
-    log_probs = [by_document[doc_id]["log_probs"] for doc_id in doc_ids]
+    with_documents = [by_document[doc_id]["log_probs"] for doc_id in doc_ids]
+    log_probs = np.array(with_documents, float)
     similarities = [row["similarity"] for row in retrieved]
     return ScoredTexts(
         ids=np.array([query_id]),
         bytes=sizes[None],
         lengths=np.array([len(alone)]),
         log_probs_alone=alone[None],
-        log_probs=np.array([log_probs], float),
+        log_probs=log_probs[None],
         similarities=np.array([similarities]),
         doc_ids=np.array([doc_ids]),
     )

@@ -139,6 +139,9 @@ class Slice(Addressed):
                 f"popularity: {popularity!r}, expected a range LEAST-MOST, as 1000-9999, or "
                 f"{UNKNOWN}"
             )
+        cell = value_of(parameters, "cell", ["", *CELLS])
+        read = value_of(parameters, "read", ["", *READ])
+        passage = value_of(parameters, "passage", ["", *PASSAGES])
         return cls(
             set=name,
             lm=base_lm,
@@ -146,9 +149,9 @@ class Slice(Addressed):
             method=method,
             relation=relation,
             popularity=popularity,
-            cell=value_of(parameters, "cell", ["", *CELLS]),
-            read=value_of(parameters, "read", ["", *READ]),
-            passage=value_of(parameters, "passage", ["", *PASSAGES]),
+            cell=cell,
+            read=read,
+            passage=passage,
             words=parameters.get("words", "")[:WORDS_LENGTH],
             order=value_of(parameters, "order", ORDERS, "popular"),
             page=page_number(parameters),

@@ -158,17 +158,19 @@ def _questions(table: Table, needed: Sequence[str]) -> Questions:
         if note:
             table.notes.append(note)
 
+    asked = _keys(table, answers)
     groups = _groups(table, n_questions)
+    names = {group: name_of(group) for group in sorted(set(groups))}
     subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     signal = _signal(table, n_questions, is_needed="signal" in needed)
     return Questions(
         name=mended(table.path.name),
         layout=table.kind,
-        asked=_keys(table, answers),
+        asked=asked,
         ids=ids,
         groups=np.array(groups, dtype=object),
-        names={group: name_of(group) for group in sorted(set(groups))},
+        names=names,
         subjects=np.array(subjects, dtype=object),
         signal=np.array(signal),
         columns=columns,

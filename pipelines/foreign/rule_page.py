@@ -182,13 +182,14 @@ def rule_html(
     `metrics_page.table_of_metrics`.
     """
     file = results[0].file
+    *files_read, last_note = notes
     sections = [
         _verdict_section(results),
         _thresholds_section(results),
         _decisions_section(results),
         popularity_section(file.signal, by_popularity),
         Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
-        Section("files", "What was read", list(notes[:-1]), f"{notes[-1]}."),
+        Section("files", "What was read", files_read, f"{last_note}."),
     ]
     filled = [section.without_empty_blocks for section in sections]
     sections = [section for section in filled if section.blocks]

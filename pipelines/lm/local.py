@@ -205,10 +205,11 @@ class LocalModel(LocalAbilities):
                 if answer.reasoned:
                     self.usage["lm_reasoned"] += 1
                 n_prompts = int(questions.read[question].sum())
+                n_read = int(questions.lengths[question].sum())
                 generations[question] = Generation(
                     text=answer.text,
                     mean_log_prob=answer.mean_log_prob,
-                    prompt_tokens=int(questions.lengths[question].sum()),
+                    prompt_tokens=n_read,
                     new_tokens=len(new_tokens) * n_prompts,
                     remarks=(LED,) if answer.led else (),
                 )

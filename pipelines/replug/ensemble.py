@@ -189,9 +189,10 @@ def _elect(
             weight = weight_of_answer
             first_rank = ranks[0]
 
+    log_weight = math.log(weight) if weight else -math.inf
     return Generation(
         text=texts[first_rank],
-        mean_log_prob=math.log(weight) if weight else -math.inf,
+        mean_log_prob=log_weight,
         prompt_tokens=sum(generation.prompt_tokens for generation in generations),
         new_tokens=sum(generation.new_tokens for generation in generations),
     )
