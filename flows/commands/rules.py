@@ -92,7 +92,7 @@ def thresholds(
     notes = notes_of(question_set, answered)
     n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
     notes.append(f"{n_used} that all {len(answered)} files answer are used")
-    systems = [system for system in answered if system.says or system.decides]
+    systems = [system for system in answered if system.says or system.calls is not None]
     answers = compare_systems.join_answers(question_set, systems)
     accuracies = accuracy.accuracy(answers)
     if not as_json:

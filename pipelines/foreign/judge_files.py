@@ -39,7 +39,8 @@ class Answered:
     correct: np.ndarray  # int8: 1 right, 0 wrong, NO_ANSWER where the file has none
     texts: list[str] | None  # what was said; None if the file only judges
     lines: list[str]  # what was read, and how it was joined and judged
-    calls: np.ndarray | None = None  # how often it retrieved; NaN where that is not known
+    # how often it retrieved; NaN where that is not known, None if the file does not say
+    calls: np.ndarray | None = None
     # how unsure it is, in whatever unit; NaN where it has no row
     uncertainty: np.ndarray | None = None
     says: bool = True  # whether the file has answers or judgements; without them all are wrong
@@ -53,11 +54,6 @@ class Answered:
     def text(self, place: int) -> str:
         """What was said to a question; "" if the file only judges."""
         return self.texts[place] if self.texts else ""
-
-    @property
-    def decides(self) -> bool:
-        """Whether the file says when it retrieved."""
-        return self.calls is not None
 
 
 class JudgedFile(NamedTuple):

@@ -189,7 +189,7 @@ def rule_html(
         _decisions_section(results),
         popularity_section(file.signal, by_popularity),
         Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
-        Section("files", "What was read", files_read, f"{last_note}."),
+        Section("files", "What was read", [*files_read], f"{last_note}."),
     ]
     filled = [section.without_empty_blocks for section in sections]
     sections = [section for section in filled if section.blocks]

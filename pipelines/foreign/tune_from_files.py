@@ -50,7 +50,7 @@ def tune_from_files(
     augmented = [others[0]]
     deciders = []
     for file in others[1:]:
-        if file.decides or not file.says:
+        if file.calls is not None or not file.says:
             deciders.append(file)
         else:
             augmented.append(file)

@@ -8,11 +8,10 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
-from pipelines.report.curves import ACCURACY, BANDS, VIEWS, rows_by_popularity
+from pipelines.report.curves import ACCURACY, BANDS, IN_DRAWN_SETS, VIEWS, rows_by_popularity
 from pipelines.report.result_section import how
 from pipelines.report.run_tables import ENOUGH, Tables
 
-IN_DRAWN_SETS = "list_contains($drawn_sets, dataset)"
 RELATIVE = "log popularity against the relation's mean, in its standard deviations"
 
 

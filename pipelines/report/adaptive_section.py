@@ -7,7 +7,7 @@ from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
-from pipelines.pages.table_rows import figures_by, spread, table_of
+from pipelines.pages.table_rows import figures_by, grouped, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_and_bounds, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
@@ -130,17 +130,9 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
     return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
 
 
-def _first_lms(rows: Sequence[Row]) -> dict[str, str]:
-    """Question set -> the language model of its first row."""
-    first: dict[str, str] = {}
-    for row in rows:
-        first.setdefault(row["dataset"], row["lm"])
-    return first
-
-
 def _unknown_popularity(tables: Tables) -> Iterator[str]:
-    for dataset, lm in _first_lms(adaptive_metrics.in_use(tables)).items():
-        figures = adaptive_metrics.figures_of_set(tables, dataset)[lm]
+    for dataset, rows in grouped(adaptive_metrics.in_use(tables), "dataset").items():
+        figures = adaptive_metrics.figures_of_set(tables, dataset)[rows[0]["lm"]]
         excluded = figures["excluded_without_popularity"]
         if excluded:
             known = figures["questions"]
@@ -157,13 +149,9 @@ def _where_thresholds_lose(tables: Tables) -> str:
     """What is put to use instead of thresholds that lose accuracy."""
     lost = [row for row in adaptive_metrics.in_use(tables) if row["policy"] != THRESHOLDS]
     of_sets = []
-    for dataset in _first_lms(adaptive_metrics.in_use(tables)):
-        verdicts = []
-        for row in lost:
-            if row["dataset"] == dataset:
-                verdicts.append(f"{row['lm']}, {label(row['method'])}: {row['verdict']}")
-        if verdicts:
-            of_sets.append(f"On {label(dataset)}: {'; '.join(verdicts)}.")
+    for dataset, rows in grouped(lost, "dataset").items():
+        verdicts = [f"{row['lm']}, {label(row['method'])}: {row['verdict']}" for row in rows]
+        of_sets.append(f"On {label(dataset)}: {'; '.join(verdicts)}.")
 
     if not of_sets:
         return ""
@@ -229,7 +217,7 @@ def _thresholds(tables: Tables) -> list[Row]:
     """The thresholds of the search in use, by relation."""
     rows = []
     search = tables.settings.thresholds.search
-    for row in tables.rule_rows("thresholds", "search = $search", search=search):
+    for row in tables.thresholds("search = $search", search=search):
         bounds = cut_and_bounds(row["threshold"])
         rows.append({**row, **bounds, "cut": row["threshold"], "own_threshold": not row["pooled"]})
     return rows

@@ -11,7 +11,8 @@ NAMES = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}
 
 def section(tables: Tables) -> Section:
     rows = _controls(tables)
-    of_first = _of_first_retriever(rows)
+    # of the retriever that comes first, which the figure and the first sentence are of
+    of_first = [row for row in rows if row["retriever"] == rows[0]["retriever"]]
     figure = Figure(
         name="bits-saved-by-controls",
         kind="bars",
@@ -73,11 +74,6 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         saved.append(f"{row['control']} {saves(row['saved_over_ensemble'], 'saves')}")
     ensemble = f"the ensemble from {label(of_main[0]['retriever'])}"
     return f"Of the bits with {ensemble}, {' and '.join(saved)}."
-
-
-def _of_first_retriever(rows: list[Row]) -> list[Row]:
-    """The rows of the retriever that comes first, which the figure and the sentence are of."""
-    return [row for row in rows if row["retriever"] == rows[0]["retriever"]]
 
 
 def _controls(tables: Tables) -> list[Row]:

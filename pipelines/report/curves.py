@@ -9,6 +9,7 @@ from pipelines.report.run_tables import Tables
 BANDS = "Bands are 95 % intervals."
 VIEWS = Axis("median monthly page views (log scale)", log=True)
 ACCURACY = Axis("accuracy, %")
+IN_DRAWN_SETS = "list_contains($drawn_sets, dataset)"  # a condition on rows
 
 
 def with_views(rows: Sequence[Row]) -> list[Row]:

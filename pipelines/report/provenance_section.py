@@ -149,12 +149,13 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "month of the page views", settings.popularity.month
     if lms and parts.answered:
         yield from _settings_of_answers(settings)
-    if lms and (parts.scored or _has_ensembles(settings)):
+    has_ensembles = parts.answered and of_kinds(settings.ways, *ENSEMBLES)
+    if lms and (parts.scored or has_ensembles):
         yield "documents in the ensemble (k)", settings.replug.top_k
         yield "temperature of lambda", settings.replug.temperature
         yield "mixture", settings.replug.mixture
 
-    if tables.rule_rows("thresholds"):
+    if tables.thresholds():
         yield "threshold search in use", settings.thresholds.search
     yield "bootstrap resamples", settings.report.bootstrap
 
@@ -173,11 +174,6 @@ def _settings_of_answers(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield "demonstrations in a question's prompt", _each(shots)
     if settings.parts.corpora:
         yield "passages in a question's prompt (answer.passages)", settings.answer.passages
-
-
-def _has_ensembles(settings: Settings) -> bool:
-    """Whether questions are answered by ensembles of documents."""
-    return bool(settings.parts.answered and of_kinds(settings.ways, *ENSEMBLES))
 
 
 def _each(values: Mapping[str, Any]) -> Any:

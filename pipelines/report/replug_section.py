@@ -3,7 +3,6 @@ Figure 4).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pipelines.evaluation.stage_metrics import retrievers_of
@@ -14,6 +13,7 @@ from pipelines.pages.values import label, saves, show
 from pipelines.report.run_tables import Tables
 
 BITS = Axis("bits per byte")
+# of the main corpus, by language model, retriever and number of documents
 BITS_PER_BYTE = """SELECT bits_per_byte.*, models.parameters
     FROM bits_per_byte LEFT JOIN models USING (lm) WHERE corpus = $corpus
     ORDER BY models.parameters NULLS LAST, bits_per_byte.file_row_number"""
@@ -21,7 +21,7 @@ BITS_PER_BYTE = """SELECT bits_per_byte.*, models.parameters
 
 def section(tables: Tables) -> Section:
     corpus = label(tables.corpus)
-    rows = _bits_per_byte(tables)
+    rows = tables.ask(BITS_PER_BYTE)
     by_k = Figure(
         name="bits-per-byte-by-k",
         kind="lines",
@@ -107,34 +107,27 @@ def section(tables: Tables) -> Section:
     return Section("replug", "Language modelling with REPLUG", blocks, _leads(tables))
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What documents save the main language model on the main corpus, as rows of bits_per_byte."""
+def saved_by_documents(tables: Tables) -> list[Row]:
+    """What documents save the main language model on the main corpus, as rows of bits_per_byte.
 
-    best: Row  # with top_k documents of the best retriever
-    random: Row | None  # with as many random ones
-
-
-def saved_by_documents(tables: Tables) -> Saved | None:
-    """None where the run has no bits per byte with documents."""
-    rows = []
-    for row in _bits_per_byte(tables):
-        if row["lm"] == tables.lm and is_known(row["saved"]):
-            rows.append(row)
-    in_use = [row for row in rows if row["k"] == tables.top_k]
-    if not in_use:
-        return None
-
-    best = max(in_use, key=lambda row: row["saved"].value)
-    others = [row for row in in_use if row["retriever"] == "random" and row is not best]
-    return Saved(best, others[0] if others else None)
+    The first row is of the best retriever's top_k documents, the second of as many random ones.
+    Either is left out where it was not measured.
+    """
+    in_use = []
+    for row in tables.ask(BITS_PER_BYTE):
+        is_in_use = (row["lm"], row["k"]) == (tables.lm, tables.top_k)
+        if is_in_use and is_known(row["saved"]):
+            in_use.append(row)
+    best_first = sorted(in_use, key=lambda row: -row["saved"].value)
+    others = [row for row in best_first[1:] if row["retriever"] == "random"]
+    return best_first[:1] + others
 
 
 def bits_by_k(tables: Tables) -> list[Row]:
     """The main language model's bits per byte; no document is a line over all numbers
     (Figure 4).
     """
-    rows = [row for row in _bits_per_byte(tables) if row["lm"] == tables.lm]
+    rows = [row for row in tables.ask(BITS_PER_BYTE) if row["lm"] == tables.lm]
     with_documents = [row for row in rows if row["k"]]
     ends = {1, max((row["k"] for row in rows), default=0)} - {0}
     line = []
@@ -144,21 +137,17 @@ def bits_by_k(tables: Tables) -> list[Row]:
     return line + with_documents
 
 
-def _bits_per_byte(tables: Tables) -> list[Row]:
-    """Bits per byte of the main corpus, by language model, retriever and number of documents."""
-    return tables.ask(BITS_PER_BYTE)
-
-
 def _leads(tables: Tables) -> str:
     saved = saved_by_documents(tables)
-    if saved is None:
+    if not saved:
         return ""
+    best, *random = saved
     leads = (
-        f"Documents from {label(saved.best['retriever'])} {saves(saved.best['saved'])} of the bits "
-        f"that {tables.lm} needs for {label(tables.corpus)}"
+        f"Documents from {label(best['retriever'])} {saves(best['saved'])} of the bits that "
+        f"{tables.lm} needs for {label(tables.corpus)}"
     )
-    if saved.random:
-        leads += f"; random documents {saves(saved.random['saved'])}"
+    for row in random:
+        leads += f"; random documents {saves(row['saved'])}"
     return f"{leads}."
 
 

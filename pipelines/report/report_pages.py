@@ -109,13 +109,17 @@ def render_pages(
     """Name of a file -> its HTML. Without sections of details there is the first page alone."""
     is_fictional = tables.settings.fetch.is_fictional
     title = f"Longtail report: {tables.settings.profile}"
+    data = "in this run"
     if is_fictional:
         title += ", a fictional world"
+        data = "on the fictional sample"
 
+    has_answers = bool(tables.answered_sets)
+    next_steps = [step for step in NEXT_STEPS if has_answers or not step.needs_answers]
     facts = {
         "styles": rendering.styles_of_page([*first, *details]),
         "is_fictional": is_fictional,
-        "has_answers": bool(tables.answered_sets),
+        "has_answers": has_answers,
         "details": details,
     }
     pages = {
@@ -126,8 +130,8 @@ def render_pages(
             result=next((section for section in first if section.id == RESULT), None),
             sections=[section for section in first if section.id != RESULT],
             findings=findings,
-            next_steps=_next_steps(tables),
-            counted=_counted(tables, is_fictional),
+            next_steps=next_steps,
+            counted=f"{', '.join(tables.shown_lms)} {data}",
         )
     }
     if details:
@@ -194,15 +198,3 @@ def _short_methods(findings: Sequence[Finding]) -> list[str]:
     """The names of the findings' methods that are short for something."""
     methods = " ".join(finding.method for finding in findings)
     return [term.name for term in TERMS if term.long and term.name in methods]
-
-
-def _counted(tables: Tables, is_fictional: bool) -> str:
-    """Of which language models and data the findings are."""
-    data = "on the fictional sample" if is_fictional else "in this run"
-    return f"{', '.join(tables.shown_lms)} {data}"
-
-
-def _next_steps(tables: Tables) -> list[Step]:
-    """What this run lets a reader do."""
-    has_answers = bool(tables.answered_sets)
-    return [step for step in NEXT_STEPS if has_answers or not step.needs_answers]

@@ -6,7 +6,7 @@ from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.thresholds import advice
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section
-from pipelines.report.curves import ACCURACY, VIEWS, with_views
+from pipelines.report.curves import ACCURACY, IN_DRAWN_SETS, VIEWS, with_views
 from pipelines.report.findings import after_holm
 from pipelines.report.run_tables import Tables
 
@@ -110,8 +110,7 @@ def _main_curve(tables: Tables, shares: list[Row]) -> list[Row]:
     """Accuracy by popularity of the methods of `shares`, on sets of enough known popularities."""
     methods = {(row["of"], row["lm"], row["method"]) for row in shares}
     curve = []
-    in_drawn_sets = "list_contains($drawn_sets, dataset)"
-    for row in with_views(tables.answered("accuracy_by_popularity", in_drawn_sets)):
+    for row in with_views(tables.answered("accuracy_by_popularity", IN_DRAWN_SETS)):
         if (row["dataset"], row["lm"], row["method"]) in methods:
             curve.append(row)
     return curve
@@ -122,11 +121,10 @@ def main_bits(tables: Tables) -> list[Row]:
     random ones.
     """
     saved = replug_section.saved_by_documents(tables)
-    if main_shares(tables) or saved is None:
+    if main_shares(tables) or not saved:
         return []
     none = next(row for row in replug_section.bits_by_k(tables) if row["retriever"] == "none")
-    rows = [row for row in (none, saved.best, saved.random) if row]
-    return [{**row, "policy": label(row["retriever"])} for row in rows]
+    return [{**row, "policy": label(row["retriever"])} for row in (none, *saved)]
 
 
 def _saved(shares: list[Row]) -> list[Row]:

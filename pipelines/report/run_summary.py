@@ -78,7 +78,7 @@ def _of_bits(tables: Tables) -> dict[str, float]:
             figures["bits_per_byte"] = row["bits_per_byte"].value
     saved = replug_section.saved_by_documents(tables)
     if saved:
-        best = saved.best
+        best = saved[0]
         figures["bits_per_byte_with_documents"] = best["bits_per_byte"].value
         figures["bits_saved_percent"] = best["saved"].value
     return figures

@@ -113,9 +113,9 @@ class Tables:
             row["series"] = row["method"] if is_main else f"{label(row['method'])}, {row['lm']}"
         return rows
 
-    def rule_rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
-        """The rows of a table of thresholds; none where the run fits none."""
-        return self.rows(table, where, **values) if self.settings.parts.rules else []
+    def thresholds(self, where: str = "true", **values: Any) -> list[Row]:
+        """The rows of the table of thresholds; none where the run fits none."""
+        return self.rows("thresholds", where, **values) if self.settings.parts.rules else []
 
     @property
     def top_k(self) -> int:
