@@ -271,13 +271,7 @@ def running(folder: Path) -> AbstractContextManager[Completions]:
 
 def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **change) -> params.LM:
     """An `lm` of the params: the model served at `url`; `change` is of its section http."""
-    plain = {
-        "max_tokens": 128,
-        "concurrency": 4,
-        "logprobs": 5,
-        "extra": {},
-        "max_cost": None,
-    }
+    plain = {"max_tokens": 128, "concurrency": 4, "logprobs": 5, "extra": {}, "max_cost": None}
     plain |= {
         "requests_per_minute": None,
         "tokens_per_minute": None,
@@ -287,10 +281,5 @@ def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **c
     http = params.LMServer(
         **plain | {"url": url, "tokenizer": tokenizer and str(tokenizer)} | change
     )
-    rest = {
-        "revision": None,
-        "dtype": "fp32",
-        "batch_tokens": 1024,
-        "n_shots": None,
-    }
+    rest = {"revision": None, "dtype": "fp32", "batch_tokens": 1024, "n_shots": None}
     return params.LM(path="served", http=http, chat=chat, **rest)

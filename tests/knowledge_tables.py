@@ -47,11 +47,7 @@ def chosen(
 
 def popqa(**given) -> params.PopQA:
     """The params of `popqa`: all triples, unless a test says otherwise."""
-    values = {
-        "source": "wikidata",
-        "sampling": "all",
-        "per_relation": 2000,
-    }
+    values = {"source": "wikidata", "sampling": "all", "per_relation": 2000}
     return params.PopQA(**values | {"refresh": False, "train_share": 0.25} | given)
 
 

@@ -34,11 +34,7 @@ MADE_BY = {
         "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000},
         "contact": "ada@example.org",
         "fetch": {"root": "/home/ada/dumps", "source": "files", "days_apart": 31},
-        "popqa": {
-            "source": "wikidata",
-            "per_relation": 2000,
-            "refresh": False,
-        },
+        "popqa": {"source": "wikidata", "per_relation": 2000, "refresh": False},
         "lm": {"tiny": {"path": "../models/tiny", "revision": None, "http": None}},
         "retrievers": ["dense"],
         "retriever": {

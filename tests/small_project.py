@@ -21,17 +21,7 @@ from pipelines.methods import Method
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, index
 
-SECTIONS = (
-    "seed",
-    "compute",
-    "lm",
-    "lms",
-    "retriever",
-    "retrievers",
-    "parts",
-    "lsr",
-    "logprobs",
-)
+SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "parts", "lsr", "logprobs")
 SECTIONS += ("ingest", "language", "replug", "answer", "report", "ways")
 UNTUNED = methods.encoder_folder(Method("dense", "dense"))
 TUNED = methods.encoder_folder(Method("lsr", "dense"))

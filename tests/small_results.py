@@ -32,10 +32,7 @@ _CORPORA = {
     "datastore": "wikipedia",
     "scored": ["pile", "wikitext"],
 }
-_LISTS = {
-    "knowledge": ["wikidata"],
-    "passages": ["retrieval"],
-}
+_LISTS = {"knowledge": ["wikidata"], "passages": ["retrieval"]}
 _LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
 PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"])
 SETTINGS = SimpleNamespace(

@@ -200,11 +200,7 @@ def test_each_retriever_has_its_stages(stages_of):
 def test_predictions_alone_need_eight_stages(stages_of):
     """The Pile alone needs no questions."""
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
-    popqa = {
-        "source": "published",
-        "sampling": "all",
-        "per_relation": 1,
-    }
+    popqa = {"source": "published", "sampling": "all", "per_relation": 1}
     popqa |= {"refresh": False, "train_share": 0.0}
     stages = stages_of(parts=parts, ways=[], lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == [

@@ -77,9 +77,7 @@ def test_batches_of_a_model_move_the_bar_of_a_shard(workplace, tmp_path, shown, 
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)
     encoder = Encoder.open(
-        tiny_models.encoder(tmp_path / "encoder"),
-        tiny_models.retriever(),
-        tiny_models.compute(),
+        tiny_models.encoder(tmp_path / "encoder"), tiny_models.retriever(), tiny_models.compute()
     )
     for name, ask in (
         ("score", lambda: lm.score(prompts, continuations)),

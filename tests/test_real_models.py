@@ -333,11 +333,7 @@ def written_tables(tmp_path):
 
 def test_the_tables_have_what_each_teacher_changes(trained, written_tables):
     trained("teachers/tiny_2_3", 3)
-    trained(
-        "teachers/tiny_2_5",
-        5,
-        right={"dense": [1, 0, 1, 0], "lsr": [1, 0, 0, 0]},
-    )
+    trained("teachers/tiny_2_5", 5, right={"dense": [1, 0, 1, 0], "lsr": [1, 0, 0, 0]})
     tables = written_tables()
     assert list(tables) == ["teachers-before-training", "teachers-after-training"]
     look = tables["teachers-before-training"][0]

@@ -53,10 +53,7 @@ def built(tmp_path_factory) -> dict[str, SimpleNamespace]:
     """Language -> its params and its questions, made by the stages' functions from one
     generated world.
     """
-    folder, values = (
-        tmp_path_factory.mktemp("world"),
-        values_of("sample"),
-    )
+    folder, values = (tmp_path_factory.mktemp("world"), values_of("sample"))
     sizes = WorldSizes(entities=60, lm_documents=200, lm_shards=1, pile_documents=1, questions=12)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
@@ -112,16 +109,7 @@ def test_german_questions_are_judged_in_german(built, tmp_path, monkeypatch):
         chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40}),
     )
     setup = answer.Setup(
-        "popqa",
-        "closed_book",
-        lm,
-        None,
-        settings,
-        chosen.replug,
-        0,
-        "k",
-        None,
-        "de",
+        "popqa", "closed_book", lm, None, settings, chosen.replug, 0, "k", None, "de"
     )
     answered = answer.answer(questions, setup).to_pylist()
     assert len(answered) == 40

@@ -159,12 +159,7 @@ class Year:
     """A checkout below `folder` whose schedule makes PopQA, an index and answers of each month."""
 
     def __init__(
-        self,
-        folder: Path,
-        root: Path,
-        server: Wikimedia,
-        hook: Hook,
-        tries: tuple[Try, ...] = YEAR,
+        self, folder: Path, root: Path, server: Wikimedia, hook: Hook, tries: tuple[Try, ...] = YEAR
     ) -> None:
         self.tries = tries
         self.hook = hook

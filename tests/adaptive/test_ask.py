@@ -273,10 +273,7 @@ def test_an_unanswerable_question_does_not_end_a_session(longtail):
             ["Why?", "--subject", "42"],
             "--subject 42: expected a Wikidata id, a Q and a number, such as Q42",
         ),
-        (
-            ["Why?", "--pair", "bm25_dense"],
-            "bm25_dense can't answer here, expected a method of",
-        ),
+        (["Why?", "--pair", "bm25_dense"], "bm25_dense can't answer here, expected a method of"),
         (["Why?", "--pair", "replug_below_genread"], "replug can't answer here, expected"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),

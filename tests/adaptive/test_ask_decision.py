@@ -205,9 +205,7 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
 def test_without_thresholds_it_retrieves_and_says_why(data):
     reading = subjects.read_question(QUESTION, data)
     found = ask.decide_question(
-        reading,
-        data / "adaptive/popularity/thresholds.json",
-        Choice.of_name("other", "bm25"),
+        reading, data / "adaptive/popularity/thresholds.json", Choice.of_name("other", "bm25")
     )
     assert found.retrieve
     assert "No threshold is tuned for other with bm25, so bm25 answers" in found.why

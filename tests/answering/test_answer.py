@@ -34,9 +34,7 @@ def changed(questions, name, values):
     return questions.set_column(questions.column_names.index(name), name, pa.array(values))
 
 
-def test_only_test_questions_are_asked(
-    questions,
-):
+def test_only_test_questions_are_asked(questions):
     """The evidence says whose page it is and whether it holds an answer."""
     table = ask(questions)
     split = dict(

@@ -36,9 +36,7 @@ def test_a_prompt_is_the_published_one():
     assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 
-def test_popqa_shows_one_question_of_each_other_relation(
-    questions,
-):
+def test_popqa_shows_one_question_of_each_other_relation(questions):
     many = prompts.demonstrations(0, "popqa", questions, range(160), 15)
     for position, shots in enumerate(many):
         assert sorted(questions.relations[shots]) == sorted(
@@ -62,9 +60,7 @@ def test_demonstrations_do_not_depend_on_what_else_is_asked(questions, dataset):
     )  # of all questions, not the first of each relation
 
 
-def test_entityquestions_shows_a_simple_random_sample(
-    questions,
-):
+def test_entityquestions_shows_a_simple_random_sample(questions):
     """It is of any relation, but never of the same question."""
     repeated = replace(questions, texts=["What is it?"] * 80 + questions.texts[80:])
     for position, shots in enumerate(

@@ -15,57 +15,36 @@ from pipelines.sources.wikipedia import read_articles
 
 
 def test_markup_goes_and_prose_stays():
-    for wikitext, text in [
-        (
-            "'''Ada''' was a ''poet's'' [[daughter]] of [[Lord Byron|Byron]].",
-            "Ada was a poet's daughter of Byron.",
-        ),
-        ("One.<ref>No.</ref> Two.<ref name=a /> {{cite|x={{y|z}}}}Three.", "One. Two. Three."),
-        ("[[File:a.jpg|thumb|A [[link]] in it]]Text[[Category:People]] [[de:Titel]]", "Text"),
-        (
-            "See [[:Category:Men]] and [http://x.org a page] or [http://y.org].",
-            "See Category:Men and a page or .",
-        ),
-        ("a\n{|\n| never closed\n|-\n| b\nafter", "a\nafter"),
-        ("caf&eacute;&nbsp;&amp; &#x41;<!-- no -->  b<br>c", "café & A b\nc"),
-        ("Athens ({{IPA-el|x}}), ( ; or) ({{a}})\u2003\t  old.", "Athens, old."),
-        ("; term : said\n:: deep", "term : said\ndeep"),
-        ("a<p>b<li>c<td>d <span class='x'>e</span> <b>never closed", "a\nb\nc\nd e never closed"),
-        (
-            "1 <2 and a<b but <foo> and <ref>lost</ref> <REF name='x/y'>lost</REF>.",
-            "1 <2 and a<b but <foo> and .",
-        ),
-        ("A {{ b [[ c {| d ]] e", "A {{ b [[ c {| d ]] e"),
-        ("{{a|[[b}} c]] <nowiki>{{</nowiki>}} {{x|<math>}}</math>}}d", "c]] {{}} d"),
-        ("x<!-- y <!-- z -->w <!-- end", "xw end"),
-        (
-            "[[File:a.jpg|thumb|{{lang|fr|b}}\n* c]]\n{|\n{{!}}\n{|\n|}\n|}\nd "
-            "[[e|<small>f</small>]]",
-            "d f",
-        ),
-        ("[<b>[a|b]] {<i>{c}} <b>{|</b>\n*{|\nd", "[[a|b]] {{c}} {|\nd"),
-        ("__NOTOC__\nText <math>x^2</math> end.<gallery>\na.jpg|b\n</gallery>", "Text end."),
-        ("{{infobox}}\n[[Category:A]]", ""),
-        (  # a section's title stays where text follows it
-            "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n"
-            "== Works ==\n{{list}}\n== End ==",
-            "Lead.\nLife\nYouth\nBorn.",
-        ),
+    for wikitext, text in {
+        "'''Ada''' was a ''poet's'' [[daughter]] of [[Lord Byron|Byron]].": "Ada was a poet's daughter of Byron.",
+        "One.<ref>No.</ref> Two.<ref name=a /> {{cite|x={{y|z}}}}Three.": "One. Two. Three.",
+        "[[File:a.jpg|thumb|A [[link]] in it]]Text[[Category:People]] [[de:Titel]]": "Text",
+        "See [[:Category:Men]] and [http://x.org a page] or [http://y.org].": "See Category:Men and a page or .",
+        "a\n{|\n| never closed\n|-\n| b\nafter": "a\nafter",
+        "caf&eacute;&nbsp;&amp; &#x41;<!-- no -->  b<br>c": "café & A b\nc",
+        "Athens ({{IPA-el|x}}), ( ; or) ({{a}})\u2003\t  old.": "Athens, old.",
+        "; term : said\n:: deep": "term : said\ndeep",
+        "a<p>b<li>c<td>d <span class='x'>e</span> <b>never closed": "a\nb\nc\nd e never closed",
+        "1 <2 and a<b but <foo> and <ref>lost</ref> <REF name='x/y'>lost</REF>.": "1 <2 and a<b but <foo> and .",
+        "A {{ b [[ c {| d ]] e": "A {{ b [[ c {| d ]] e",
+        "{{a|[[b}} c]] <nowiki>{{</nowiki>}} {{x|<math>}}</math>}}d": "c]] {{}} d",
+        "x<!-- y <!-- z -->w <!-- end": "xw end",
+        "[[File:a.jpg|thumb|{{lang|fr|b}}\n* c]]\n{|\n{{!}}\n{|\n|}\n|}\nd "
+        "[[e|<small>f</small>]]": "d f",
+        "[<b>[a|b]] {<i>{c}} <b>{|</b>\n*{|\nd": "[[a|b]] {{c}} {|\nd",
+        "__NOTOC__\nText <math>x^2</math> end.<gallery>\na.jpg|b\n</gallery>": "Text end.",
+        "{{infobox}}\n[[Category:A]]": "",
+        "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n"
+        "== Works ==\n{{list}}\n== End ==": "Lead.\nLife\nYouth\nBorn.",
         # templates whose words belong to the sentence
-        ("in {{lang|fr|la ''Ville''}} and {{transl|ru|ISO|Moskva}}", "in la Ville and Moskva"),
-        ("({{lang-de|[[Wien]]}}; {{Lang|2=b|1=a}}) {{lang|fr}}.", "(Wien; b) ."),
-        ("{{convert|5|km}} or {{Convert|5|to|10|km2|sqmi|abbr=on}}", "5 km or 5 to 10 km²"),
-        (
-            "{{cvt|5|ft|8|in|m}}, {{convert|-1.5|-|2,000|C|F}}; {{convert|x}}.",
-            "5 ft 8 in, -1.5\u20132,000 °C; .",
-        ),
-        (
-            "{{circa|1900}}, {{c.|1|2}}, {{nowrap|a {{lang|fr|b}}}}{{'s}}",
-            "c. 1900, c. 1 \u2013 c. 2, a b's",
-        ),
-        ("{{quote|one\ntwo}} a{{nbsp}}b{{spaced_ndash}}c", "one\ntwo a b \u2013 c"),
-        ("{{infobox|x={{lang|fr|a}}}}<ref>{{lang|fr|b}}</ref>{{language|fr|c}}{{lang}}", ""),
-    ]:
+        "in {{lang|fr|la ''Ville''}} and {{transl|ru|ISO|Moskva}}": "in la Ville and Moskva",
+        "({{lang-de|[[Wien]]}}; {{Lang|2=b|1=a}}) {{lang|fr}}.": "(Wien; b) .",
+        "{{convert|5|km}} or {{Convert|5|to|10|km2|sqmi|abbr=on}}": "5 km or 5 to 10 km²",
+        "{{cvt|5|ft|8|in|m}}, {{convert|-1.5|-|2,000|C|F}}; {{convert|x}}.": "5 ft 8 in, -1.5\u20132,000 °C; .",
+        "{{circa|1900}}, {{c.|1|2}}, {{nowrap|a {{lang|fr|b}}}}{{'s}}": "c. 1900, c. 1 \u2013 c. 2, a b's",
+        "{{quote|one\ntwo}} a{{nbsp}}b{{spaced_ndash}}c": "one\ntwo a b \u2013 c",
+        "{{infobox|x={{lang|fr|a}}}}<ref>{{lang|fr|b}}</ref>{{language|fr|c}}{{lang}}": "",
+    }.items():
         assert wikitext_to_text(wikitext) == text
 
 

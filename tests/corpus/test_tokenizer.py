@@ -8,11 +8,7 @@ import pytest
 import transformers
 
 from pipelines.corpus import tokenizer as module
-from pipelines.corpus.tokenizer import (
-    copy_pretrained,
-    encode,
-    open_tokenizer,
-)
+from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer
 from pipelines.errors import LongtailError
 from sample.make.train_tokenizer import train_tokenizer
 

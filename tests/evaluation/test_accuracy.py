@@ -58,10 +58,7 @@ def test_ranks_and_means_are_of_what_is_known(answers):
     assert found["some"].low < 0.4 < found["some"].high
     assert math.isnan(found["none"].value)
     two = replace(
-        answers,
-        subjects=np.where(NUMBER < 10, "s1", "s2").astype(object),
-        seed=3,
-        resamples=200,
+        answers, subjects=np.where(NUMBER < 10, "s1", "s2").astype(object), seed=3, resamples=200
     )
     right = two.by_method["closed_book"].correct
     found = two.means({"right": (right, np.ones(N, bool))})["right"]

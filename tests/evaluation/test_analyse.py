@@ -108,10 +108,7 @@ def test_every_model_and_method_has_its_rows(made):
         (lm, name) for lm in methods for name in methods[lm]
     ]
     assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
-    assert {row["lm"] for row in read_analyses(made[0], "retrieval_effect")} == {
-        "tiny",
-        "davinci",
-    }
+    assert {row["lm"] for row in read_analyses(made[0], "retrieval_effect")} == {"tiny", "davinci"}
     models = read_analyses(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [
         ("tiny", False),

@@ -72,23 +72,17 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
 
 
 def test_what_is_not_there_is_one_line_that_says_so(server):
-    for path, said in (
-        (
-            "/questions?set=nq",
-            "set: there is no &#39;nq&#39;, expected one of: popqa, entityquestions",
-        ),
-        ("/question?id=q9", "id: popqa has no question &#39;q9&#39;"),
-        ("/texts", "language_modelling: no scored texts; `longtail run` makes it"),
-        ("/questions?method=dance", "method: there is no &#39;dance&#39;"),
-        ("/question?id=q0007&prompt=tiny/dance", "prompt: no answer by tiny, dance"),
-        ("/nowhere", "/nowhere: Not Found"),
-        ("/docs/none.md", "docs/none.md: no such file"),
-        ("/report/../../params.yaml", "Not Found"),
-        (
-            "/report/%2e%2e/metrics/adaptive.json",
-            "data/report/../metrics/adaptive.json: no such file",
-        ),
-    ):
+    for path, said in {
+        "/questions?set=nq": "set: there is no &#39;nq&#39;, expected one of: popqa, entityquestions",
+        "/question?id=q9": "id: popqa has no question &#39;q9&#39;",
+        "/texts": "language_modelling: no scored texts; `longtail run` makes it",
+        "/questions?method=dance": "method: there is no &#39;dance&#39;",
+        "/question?id=q0007&prompt=tiny/dance": "prompt: no answer by tiny, dance",
+        "/nowhere": "/nowhere: Not Found",
+        "/docs/none.md": "docs/none.md: no such file",
+        "/report/../../params.yaml": "Not Found",
+        "/report/%2e%2e/metrics/adaptive.json": "data/report/../metrics/adaptive.json: no such file",
+    }.items():
         answer = requests.get(server + path)
         assert answer.status_code == 404
         (message,) = re.findall(r'<p class="missing" role="alert">(.*?)</p>', answer.text)

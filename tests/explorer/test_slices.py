@@ -50,8 +50,7 @@ def rows(run, lm, base, method) -> list[tuple[dict, str]]:
 
 
 @pytest.mark.parametrize(
-    ("lm", "base", "method"),
-    [("tiny", "bm25", "replug_lsr"), ("davinci", "closed_book", "dense")],
+    ("lm", "base", "method"), [("tiny", "bm25", "replug_lsr"), ("davinci", "closed_book", "dense")]
 )
 def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method):
     chosen = Slice.parse(answered, {"lm": lm, "base": base, "method": method, "order": "id"})

@@ -151,10 +151,7 @@ def test_alerts_are_set_up_tested_and_replaced(project, hook):
         CustomWebhookNotificationBlock(
             name="ops", url=hook.secret_address, json_data={"text": "{{subject}}: {{body}}"}
         ).save("ops")
-    for to, block in (
-        (hook.secret_address, "longtail-alerts"),
-        ("custom-webhook/ops", "ops"),
-    ):
+    for to, block in ((hook.secret_address, "longtail-alerts"), ("custom-webhook/ops", "ops")):
         assert alerts(to) == SET_UP
         (actions,) = project.prefect.ask("SELECT actions FROM automation")[0]
         (action,) = json.loads(actions)

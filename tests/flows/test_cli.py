@@ -104,11 +104,7 @@ def test_every_help_ends_with_examples_that_parse(longtail):
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("longtail st", {"status"}),
-        ("longtail run c", {"corpus"}),
-    ],
+    ("typed", "completed"), [("longtail st", {"status"}), ("longtail run c", {"corpus"})]
 )
 def test_a_shell_completes_names(longtail, tmp_path, monkeypatch, typed, completed):
     monkeypatch.chdir(tmp_path / "conf")  # below the project's root
@@ -148,44 +144,23 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, m
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [
-        (
-            ("release", "--out", "params.yaml"),
-            "--out {here}/params.yaml: {here}/params.yaml is a file",
-        ),
-        (
-            ("release", "--out", "params.yaml/page"),
-            "--out {here}/params.yaml/page: {here}/params.yaml is",
-        ),
-        (
-            ("imports", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"),
-            "{here}/none.csv: no such file",
-        ),
-        (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
-        (
-            ("search", "Velm", "--retriever", "bm25"),
-            "data/index/bm25/wikipedia: no such index; `longtail run`",
-        ),
-        (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
-        (("init", "mine"), "{here}/mine: not a folder"),
-        (("init", "params.yaml"), "{here}/params.yaml: not a folder, expected one with "),
-        (
-            ("init", "mine", "--profile", "sample"),
-            "init: expected a folder, or --profile NAME and no folder",
-        ),
-        (
-            ("imports", "conf", "--dataset=popqa", "--lm=x", "--method=bm25"),
-            "{here}/conf: a folder, expected predictions",
-        ),
-        (("decide", "conf", "params.yaml"), "conf: is a directory; name a file, not a folder"),
-        (
-            ("imports", "params.yaml"),
-            "imports params.yaml: expected --dataset, --lm and --method with it",
-        ),
-    ],
+    {
+        "release --out params.yaml": "--out {here}/params.yaml: {here}/params.yaml is a file",
+        "release --out params.yaml/page": "--out {here}/params.yaml/page: {here}/params.yaml is",
+        "imports none.csv --dataset=popqa --lm=x --method=bm25": "{here}/none.csv: no such file",
+        "report": "data/report/index.html: no such file; `longtail run` writes it",
+        "search Velm --retriever bm25": "data/index/bm25/wikipedia: no such index; `longtail run`",
+        "init --profile mine": "no profile 'mine' in conf/profile",
+        "init mine": "{here}/mine: not a folder",
+        "init params.yaml": "{here}/params.yaml: not a folder, expected one with ",
+        "init mine --profile sample": "init: expected a folder, or --profile NAME and no folder",
+        "imports conf --dataset=popqa --lm=x --method=bm25": "{here}/conf: a folder, expected predictions",
+        "decide conf params.yaml": "conf: is a directory; name a file, not a folder",
+        "imports params.yaml": "imports params.yaml: expected --dataset, --lm and --method with it",
+    }.items(),
 )
 def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, named):
-    code, said, error = longtail(*words)
+    code, said, error = longtail(*words.split())
     assert (code, said) == (1, "")
     assert error.startswith(f"error: {named.format(here=tmp_path)}")
     assert error.count("\n") == 1
@@ -193,32 +168,20 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (
-            ("runn",),
-            "longtail: no such command 'runn'. Did you mean 'run'? `longtail -h` lists what it takes",
-        ),
-        (
-            ("run", "all"),
-            "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', ",
-        ),
-        (("plan", "laptop"), "extra argument(s) (laptop); `longtail plan -h` lists what it takes"),
-        (
-            ("run", "--profile"),
-            "longtail run: option '--profile' requires an argument; `longtail run -h` lists",
-        ),
-        (("status", "--al"), "longtail status: no such option: --al (Possible options: --all, "),
-        (("schedule", "--port=99999"), "longtail schedule: invalid value for '--port': "),
-        (("search", "x", "-k", "many"), "longtail search: invalid value for '-k': "),
-        (("decide",), "longtail decide: missing argument 'rule'; `longtail decide -h` lists"),
-        (
-            ("imports", "x", "--dataset=pop"),
-            "'--dataset': 'pop' is not one of 'entityquestions', 'popqa', 'mmlu', 'nq', 'triviaqa'; ",
-        ),
-    ],
+    {
+        "runn": "longtail: no such command 'runn'. Did you mean 'run'? `longtail -h` lists what it takes",
+        "run all": "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', ",
+        "plan laptop": "extra argument(s) (laptop); `longtail plan -h` lists what it takes",
+        "run --profile": "longtail run: option '--profile' requires an argument; `longtail run -h` lists",
+        "status --al": "longtail status: no such option: --al (Possible options: --all, ",
+        "schedule --port=99999": "longtail schedule: invalid value for '--port': ",
+        "search x -k many": "longtail search: invalid value for '-k': ",
+        "decide": "longtail decide: missing argument 'rule'; `longtail decide -h` lists",
+        "imports x --dataset=pop": "'--dataset': 'pop' is not one of 'entityquestions', 'popqa', 'mmlu', 'nq', 'triviaqa'; ",
+    }.items(),
 )
 def test_a_wrong_command_line_is_one_line(longtail, words, said):
-    code, out, error = longtail(*words)
+    code, out, error = longtail(*words.split())
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: longtail")
     assert said in error

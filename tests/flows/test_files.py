@@ -228,96 +228,37 @@ def test_answers_that_no_system_says_are_told(folder, made, longtail):
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "rag", "named"),
-    [
-        (
-            "thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj",
-            "",
-            "--columns colour=…: expected id, ",
-        ),
-        (
-            "compare closed.csv rag.csv -q popQA.tsv --columns id=id,id=subj",
-            "",
-            "id=id,id=subj: names a role twice,",
-        ),
-        (
-            "thresholds closed.csv rag.csv -q popQA.tsv --columns signal",
-            "",
-            "--columns signal: expected ROLE=NAME, as",
-        ),
-        (
-            "thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views",
-            "",
-            "no column 'views' for signal, ",
-        ),
-        (
-            "compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*",
-            "",
-            "A:.*: it has no group; expected a",
-        ),
-        (
-            "compare closed.csv rag.csv -q popQA.tsv",
-            "id,prediction\n7,Paris\n8,Rome\n",
-            "no row answers a question of",
-        ),
-        (
-            "thresholds closed.csv rag.csv -q popQA.tsv",
-            "id,prediction\n1000,A\n",
-            "1 questions of known monthly page",
-        ),
-        (
-            "thresholds closed.csv rag.csv -q none",
-            "",
-            "--questions none: no such file, expected a table of questions",
-        ),
-        (
-            "compare closed.csv rag.csv -q /",
-            "",
-            "error: /: a folder, expected a table of questions such as popQA.tsv, an address, or a release",
-        ),
-        (
-            "thresholds popQA.tsv rag.csv -q closed.csv",
-            "",
-            "no column with the question, expected question or",
-        ),
-        ("compare a=closed.csv b= -q popQA.tsv", "", ": a folder, expected predictions"),
-        (
-            "decide popQA.tsv closed.csv",
-            "",
-            "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one",
-        ),
-        (
-            "compare closed.csv rag.csv -q bare.csv",
-            "",
-            "right, as bare.csv has no column of answers and closed.csv",
-        ),
-        (
-            "compare closed.csv -q popQA.tsv",
-            "",
-            "closed.csv: one file, expected two or more to compare\n",
-        ),
-        (
-            "compare closed.csv none.csv -q popQA.tsv",
-            "",
-            "/none.csv: no such file, expected predictions",
-        ),
-        ("compare closed.csv . -q popQA.tsv", "", ": a folder, expected predictions"),
-        ("compare closed.csv rag.csv", "", "--questions is missing, expected popQA.tsv"),
-        (
-            "decide none.json popQA.tsv",
-            "",
-            "/none.json: no such file, expected a rule; `longtail thresholds` writes",
-        ),
-        ("status", "", "not inside a Longtail checkout"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
-    (folder / "bare.csv").write_text(
-        "id,question,popularity\n1000,What is this?,7\n", encoding="utf-8"
-    )
-    if rag:
-        (folder / "rag.csv").write_text(rag, encoding="utf-8")
+NOT_FITTING = {
+    "thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj": "--columns colour=…: expected id, ",
+    "compare closed.csv rag.csv -q popQA.tsv --columns id=id,id=subj": "id=id,id=subj: names a role twice,",
+    "thresholds closed.csv rag.csv -q popQA.tsv --columns signal": "--columns signal: expected ROLE=NAME, as",
+    "thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views": "no column 'views' for signal, ",
+    "compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*": "A:.*: it has no group; expected a",
+    "compare closed.csv others.csv -q popQA.tsv": "no row answers a question of",
+    "thresholds closed.csv one.csv -q popQA.tsv": "1 questions of known monthly page",
+    "thresholds closed.csv rag.csv -q none": "--questions none: no such file, expected a table of questions",
+    "compare closed.csv rag.csv -q /": "error: /: a folder, expected a table of questions such as popQA.tsv, an address, or a release",
+    "thresholds popQA.tsv rag.csv -q closed.csv": "no column with the question, expected question or",
+    "compare a=closed.csv b= -q popQA.tsv": ": a folder, expected predictions",
+    "decide popQA.tsv closed.csv": "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one",
+    "compare closed.csv rag.csv -q bare.csv": "right, as bare.csv has no column of answers and closed.csv",
+    "compare closed.csv -q popQA.tsv": "closed.csv: one file, expected two or more to compare\n",
+    "compare closed.csv none.csv -q popQA.tsv": "/none.csv: no such file, expected predictions",
+    "compare closed.csv . -q popQA.tsv": ": a folder, expected predictions",
+    "compare closed.csv rag.csv": "--questions is missing, expected popQA.tsv",
+    "decide none.json popQA.tsv": "/none.json: no such file, expected a rule; `longtail thresholds` writes",
+    "status": "not inside a Longtail checkout",
+}
+
+
+@pytest.mark.parametrize(("words", "named"), NOT_FITTING.items())
+def test_what_does_not_fit_is_one_line(folder, longtail, words, named):
+    for name, text in (
+        ("bare", "id,question,popularity\n1000,What is this?,7\n"),
+        ("others", "id,prediction\n7,Paris\n8,Rome\n"),
+        ("one", "id,prediction\n1000,A\n"),
+    ):
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8")
     code, _, error = longtail(*words.split())
     assert (code, error.count("\n")) == (1, 1)
     assert named in error

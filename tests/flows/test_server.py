@@ -62,10 +62,7 @@ def test_a_server_inserts_scheduled_runs(clean, databases, root):
     """Others use it, and it ends with a killed process. Settings of another server are none of it."""
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
     environment = os.environ | OF_ANOTHER_SERVER
-    environment |= {
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
-        "PYTHONPATH": str(root),
-    }
+    environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
     never = socket.create_server(
         ("127.0.0.1", 0)
     )  # a proxy that takes connections, and answers none

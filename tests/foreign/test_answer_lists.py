@@ -3,25 +3,14 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.foreign import answer_lists
 
-HARD = [
-    "politician",
-    "St. John's",
-    "Washington, D.C.",
-    'the "Kid"',
-    "[untitled]",
-    "{x}",
-    "back\\slash",
-    "e\u0301",
-    "null",
-]
-HARD += [" blanks ", "two\nlines", "a=b: (c)", "Nan", "x" * 80, "\xa0y", "'s-Hertogenbosch"]
-READ = [text.replace("e\u0301", "\u00e9") for text in HARD]
+HARD = ["politician", "St. John's", "Washington, D.C.", 'the "Kid"', "[untitled]", "{x}"]
+HARD += ["back\\slash", "e\u0301", "null", " blanks ", "two\nlines", "a=b: (c)", "Nan", "x" * 80]
+HARD += ["\xa0y", "'s-Hertogenbosch"]
 
 
 WRITERS = {
@@ -37,14 +26,6 @@ def test_a_column_of_lists_comes_back_whole_from_every_tool(writer):
     cells = [WRITERS[writer](texts) for texts in lists]
     expected = [[text.replace("e\u0301", "\u00e9") for text in texts] for texts in lists]
     assert answer_lists.gold_answers(cells, "a.csv") == (expected, "")
-
-
-def test_a_list_column_that_pandas_writes_comes_back(tmp_path):
-    lists = [HARD, ["one"], [], ["novelist", "author"]]
-    pd.DataFrame({"answers": lists}).to_csv(tmp_path / "pandas.csv", index=False)
-    cells = pd.read_csv(tmp_path / "pandas.csv", dtype=str)["answers"].tolist()
-    expected = [READ, ["one"], [], ["novelist", "author"]]
-    assert answer_lists.gold_answers(cells, "pandas.csv")[0] == expected
 
 
 DAMAGED = "no JSON list; write them by json.dumps"

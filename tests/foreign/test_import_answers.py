@@ -78,20 +78,10 @@ def bring(data, rows=ROWS, name="answers.csv", lm="opt-13b", method="bm25", kind
     return pq.read_table(data / f"imported/popqa/{lm}/{method}.parquet"), said
 
 
-def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
-    for measure, said in (
-        (
-            {"prompt_tokens": "1.234"},
-            "prompt_tokens of row 1 is 1.234, which is 1234 in one language and 1.234 in ",
-        ),
-        (
-            {"cost": "cheap"},
-            "cost of row 1 is 'cheap', expected a number such as 12345.6, or nothing where it is not known; correct it",
-        ),
-    ):
-        with pytest.raises(LongtailError) as refused:
-            bring(data, [row | measure for row in ROWS])
-        assert said in str(refused.value)
+def test_a_measure_that_could_be_two_numbers_is_refused(data):
+    said = r"prompt_tokens of row 1 is 1\.234, which is 1234 in one language and 1\.234 in "
+    with pytest.raises(LongtailError, match=said):
+        bring(data, [row | {"prompt_tokens": "1.234"} for row in ROWS])
 
 
 def test_predictions_are_joined_by_id_and_judged_here(data):

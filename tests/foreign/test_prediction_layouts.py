@@ -208,10 +208,7 @@ def test_a_record_without_an_answer_is_an_empty_prediction(tmp_path, name):
 def test_what_is_no_text_is_refused_by_its_row(tmp_path):
     for record, said in [
         ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
-        (
-            {"output": CHAT[0]["generated_text"][:1]},
-            "a message of the role user",
-        ),
+        ({"output": CHAT[0]["generated_text"][:1]}, "a message of the role user"),
         (
             {"output": "{'answer': y, 'provenance': [x]}"},
             "an object that is cut, damaged or oddly spelled",

@@ -50,11 +50,7 @@ def change(values: dict, changes: dict) -> None:
             ["retriever.dense.document", "{title}", "before"],
         ),
         ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
-        (
-            "retriever.dense.vectors",
-            {"wiki": "e5.index"},
-            ["retriever.dense.vectors", "wikipedia"],
-        ),
+        ("retriever.dense.vectors", {"wiki": "e5.index"}, ["retriever.dense.vectors", "wikipedia"]),
         (
             "answer.passage",
             "{titel}: {text}",
@@ -108,15 +104,7 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
 
 
 NOTHING = {
-    f"parts.{name}": []
-    for name in (
-        "corpora",
-        "scored",
-        "tuned",
-        "answered",
-        "passages",
-        "rules",
-    )
+    f"parts.{name}": [] for name in ("corpora", "scored", "tuned", "answered", "passages", "rules")
 }
 
 

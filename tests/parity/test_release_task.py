@@ -31,11 +31,7 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(
     data = releases.write_data(tmp_path / "data")
     (data / "adaptive/popularity/thresholds.parquet").unlink()
     popqa = params.PopQA(
-        source="published",
-        sampling="all",
-        per_relation=100,
-        refresh=False,
-        train_share=0.0,
+        source="published", sampling="all", per_relation=100, refresh=False, train_share=0.0
     )
     settings = SimpleNamespace(seed=0, language="en", popqa=popqa, ingest=releases.INGEST)
     settings.popularity = SimpleNamespace(month="2021-10")

@@ -100,9 +100,7 @@ def project(tmp_path, monkeypatch):
                 writer.write_table(rows.filter(pa.compute.equal(rows["query_id"], query)))
     log_probs = {(row["query_id"], row["doc_id"]): row["log_probs"].tolist() for row in scored}
     return SimpleNamespace(
-        params=params,
-        log_probs=log_probs,
-        returned=attribution.attribute_corpus(params, "pile"),
+        params=params, log_probs=log_probs, returned=attribution.attribute_corpus(params, "pile")
     )
 
 

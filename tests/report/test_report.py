@@ -147,10 +147,7 @@ def test_accuracy_stands_side_by_side_by_both_rules(made):
 def test_every_figure_is_there(made):
     folder = made[0]
     drawn = {path.stem: path for path in (folder / "figures").iterdir()}
-    assert {
-        "accuracy-by-popularity-popqa",
-        "gain-by-popularity-popqa",
-    } <= {*drawn}
+    assert {"accuracy-by-popularity-popqa", "gain-by-popularity-popqa"} <= {*drawn}
     assert {"saved-by-lm", "bits-per-byte-by-k", "lsr-training-dense"} <= {*drawn}
     assert {"bits-per-byte-by-datastore", "perplexity-wikitext"} <= {*drawn}
     of_sets = drawn["popularity"].read_text()

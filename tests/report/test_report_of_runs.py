@@ -155,10 +155,7 @@ def test_examples_show_what_was_retrieved(richer):
 def test_missing_parts_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chosen = small_results.settings(
-        ["tiny"],
-        question_sets=["popqa"],
-        answered=["popqa"],
-        rules=["popularity"],
+        ["tiny"], question_sets=["popqa"], answered=["popqa"], rules=["popularity"]
     )
     write_data(tmp_path / "data", popularity_known=False, chosen=chosen)
     write_report.write_report(tmp_path / "data", tmp_path / "report", chosen)
@@ -233,10 +230,7 @@ def test_the_report_shows_what_a_run_has_and_names_nothing_else(kind):
     sections, details, findings, settings = KINDS[name]
     said, found = settings_of(folder), findings_of(folder)
     text = ""
-    pages = {
-        "index": ["findings", *sections, "next", "terms"],
-        "details": [*details, "terms"],
-    }
+    pages = {"index": ["findings", *sections, "next", "terms"], "details": [*details, "terms"]}
     for page, ids in pages.items():
         tree = ElementTree.fromstring(page_of(folder, page))
         assert [section.get("id") for section in tree.iterfind(".//section")] == ids

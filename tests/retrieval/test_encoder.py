@@ -74,11 +74,7 @@ POOLS = {
 )
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity, monkeypatch):
     monkeypatch.setattr(token_limits, "CPU_TOKENS", 64)
-    settings = {
-        "pooling": pooling,
-        "similarity": similarity,
-        "query_prefix": "query: ",
-    }
+    settings = {"pooling": pooling, "similarity": similarity, "query_prefix": "query: "}
     opened = open_encoder(
         folder, document="passage: {text}", **settings
     )  # documents come in their template

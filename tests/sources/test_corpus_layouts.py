@@ -256,20 +256,11 @@ def test_every_layout_of_the_table_is_reached():
 
 @pytest.mark.parametrize(
     ("table", "reason"),
-    [
-        (
-            f"id\tcontent\n0\t{HARBOUR}\n",
-            "a table of id, content; for passages, name the columns id, title and text",
-        ),
-        (
-            f"passage_id\tpassage_text\ttitle\n0\t{HARBOUR}\tVelm\n",
-            "a table of passage_id, passage_text, title; ",
-        ),
-        (
-            f"0\t{HARBOUR}\n1\t{MILLER}\n0\t{MILLER}\n",
-            "its beginning is in no layout",
-        ),  # labels and reviews
-    ],
+    {
+        f"id\tcontent\n0\t{HARBOUR}\n": "a table of id, content; for passages, name the columns id, title and text",
+        f"passage_id\tpassage_text\ttitle\n0\t{HARBOUR}\tVelm\n": "a table of passage_id, passage_text, title; ",
+        f"0\t{HARBOUR}\n1\t{MILLER}\n0\t{MILLER}\n": "its beginning is in no layout",  # labels and reviews
+    }.items(),
 )
 def test_a_table_of_something_else_is_no_corpus(tmp_path, table, reason):
     """Its header is no passage."""

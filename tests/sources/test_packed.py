@@ -131,8 +131,7 @@ def test_bytes_that_are_no_utf8_name_the_line(tmp_path, line, at) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b'["bad\xff", "good"]', b'["bad\\udcff", "good"]', b'["bad\\ud83d", "good"]'],
+    "data", [b'["bad\xff", "good"]', b'["bad\\udcff", "good"]', b'["bad\\ud83d", "good"]']
 )
 def test_a_value_keeps_what_cannot_be_read(tmp_path: Path, data: bytes) -> None:
     bad, good = parse_whole(written(tmp_path, data))

@@ -43,18 +43,8 @@ GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
 
 @pytest.fixture
 def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
-    def ask(
-        *titles: str,
-        month: str = "2024-02",
-        agents: str = "all-agents",
-        code: str = "en",
-    ):
-        chosen = {
-            "source": "api",
-            "api": wikimedia.address,
-            "redirects_api": "",
-            "month": month,
-        }
+    def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents", code: str = "en"):
+        chosen = {"source": "api", "api": wikimedia.address, "redirects_api": "", "month": month}
         asked, project = (
             pa.chunked_array([list(titles)], pa.string()),
             language.read_language(code).project,

@@ -19,12 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources import c4_sample
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import (
-    Raw,
-    read_documents,
-    read_wikipedia,
-    text_id,
-)
+from pipelines.sources.source_documents import Raw, read_documents, read_wikipedia, text_id
 from pipelines.sources.wikitext import read_joined_lines, read_wikitext
 
 

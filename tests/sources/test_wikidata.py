@@ -106,10 +106,7 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path):
 
 
 def test_what_is_no_item_is_counted_by_reason(tmp_path):
-    other = [
-        {"entity": "Q2", "redirect": "Q1"},
-        item(3) | {"type": "property", "id": "P3"},
-    ]
+    other = [{"entity": "Q2", "redirect": "Q1"}, item(3) | {"type": "property", "id": "P3"}]
     parsed, rejects = read(
         dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *other])
     )

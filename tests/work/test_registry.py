@@ -33,12 +33,7 @@ PARAMS = {  # of dvc.lock
     "parts.scored": ["pile"],
     "answer.passage": "{text}",
     "lsr": {"lm": "tiny", "validation_queries": 6, "queries": "mixed", "gamma": 0.1},
-    "lm.tiny": {
-        "path": "org/lm",
-        "revision": "0123abc",
-        "dtype": "fp32",
-        "http": None,
-    },
+    "lm.tiny": {"path": "org/lm", "revision": "0123abc", "dtype": "fp32", "http": None},
     "retriever.dense": SETTINGS.model_dump(),
 }
 LOCKED = {  # dvc.lock's part of the stage, but for its outputs

@@ -18,14 +18,7 @@ from quick_project import dvc_init, git
 from pipelines import QUIET
 from pipelines.params.param_types import Section
 from pipelines.work import stage
-from pipelines.work.run_log import (
-    FLOW,
-    FOR,
-    LANDED,
-    RECORDS,
-    Run,
-    land_last,
-)
+from pipelines.work.run_log import FLOW, FOR, LANDED, RECORDS, Run, land_last
 from pipelines.work.run_names import DIRTY, git_tags, name_run
 
 UNREACHABLE = "http://127.0.0.1:9"
