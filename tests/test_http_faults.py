@@ -126,17 +126,13 @@ FAULTS = {
     "429 with Retry-After": Row(Fault(429, b"slow down", {"Retry-After": "40"}), "again"),
     "500": Row(Fault(500, b"oops"), "again"),
     "503": Row(Fault(503, b"<html>", {"Content-Type": "text/html"}), "again"),
-    "404": Row(
-        Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED
-    ),
+    "404": Row(Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED),
     "304": Row(Fault(304), "refused", but=UNLISTED),
     "206 unasked": Row(Fault(206), "refused", but=UNLISTED | {"sizes": "again"}),
     "HTML in place of JSON": Row(Fault(body=HELLO), "again", but=PAID | ANY_FILE),
     "HTML without a length": Row(Fault(body=HELLO, **UNSIZED), "again", but=PAID | ANY_FILE),
     "empty body": Row(Fault(body=b""), "again", but=PAID | ANY_FILE),
-    "invalid JSON": Row(
-        Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_PAGE
-    ),
+    "invalid JSON": Row(Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_PAGE),
     "NaN": Row(in_json(b"NaN"), "again", JSON, PAID),
     "Infinity": Row(in_json(b"-Infinity"), "again", JSON, PAID),
     "number of 5,000 digits": Row(in_json(b"9" * 5000), "right", JSON),
@@ -146,46 +142,28 @@ FAULTS = {
     "Content-Length too long": Row(Fault(length=1 << 20), "again", but={"sizes": "refused"}),
     "Content-Length too short": Row(Fault(length=30), "again", but=ANY_FILE),
     "Content-Length no number": Row(Fault(**UNSIZED), "right", but={"sizes": "refused"}),
-    "gzip that is none": Row(
-        Fault(headers=GZIP), "again", but=dict.fromkeys(["sizes", "download"], "right")
-    ),
+    "gzip that is none": Row(Fault(headers=GZIP), "again", but=dict.fromkeys(["sizes", "download"], "right")),
     "gzip bomb": Row(BOMB, "refused", but={"download": "again"}),
-    "body without an end": Row(
-        Fault(change=lambda body: body + b" " * (1 << 20), **UNSIZED), "refused"
-    ),
+    "body without an end": Row(Fault(change=lambda body: body + b" " * (1 << 20), **UNSIZED), "refused"),
     "redirect to another host": Row(moved("http://localhost:1/x"), "refused"),
     "redirect loop": Row(moved("#"), "again", but=PAID),
     "redirect https to http": Row(moved("http://127.0.0.1:1/x"), "refused", scheme="https"),
     "redirect to no address": Row(moved("http://[x"), "refused"),
     "items in another order": Row(Fault(change=REVERSED), "right", [*LISTS, "query service"]),
-    "first item twice": Row(
-        Fault(change=TWICE), "again", LISTS, PAID | {"page views": "refused", "pages": "right"}
-    ),
-    "last item missing": Row(
-        Fault(change=ONE_LESS), "again", LISTS, PAID | {"page views": "refused"}
-    ),
+    "first item twice": Row(Fault(change=TWICE), "again", LISTS, PAID | {"page views": "refused", "pages": "right"}),
+    "last item missing": Row(Fault(change=ONE_LESS), "again", LISTS, PAID | {"page views": "refused"}),
     "items exchanged": Row(Fault(change=EXCHANGED), "again", ["entity API"]),
     "log-probability above 0": Row(Fault(change=edited(raised)), "refused", [*COMPLETIONS, "chat"]),
     "negative usage": Row(Fault(change=NEGATIVE), "right", [*COMPLETIONS, "chat"]),
     "200 with an error": Row(Fault(body=REFUSAL), "refused", JSON, UNASKED),
     "lagging database": Row(lagged(), "again", ["entity API", "redirects", "pages", "listings"]),
-    "200 with a wrong error": Row(
-        Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID
-    ),
-    "200 with a server's error": Row(
-        Fault(body=b'{"error": {"code": 502}}'), "again", [*COMPLETIONS, "chat"]
-    ),
-    "200 with a wrong key": Row(
-        Fault(body=b'{"error": {"code": 401}}'), "refused", [*COMPLETIONS, "chat"]
-    ),
-    "200 with escapes in an error": Row(
-        Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED
-    ),
-    "escapes in an error": Row(
-        Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED
-    ),
+    "200 with a wrong error": Row(Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID),
+    "200 with a server's error": Row(Fault(body=b'{"error": {"code": 502}}'), "again", [*COMPLETIONS, "chat"]),
+    "200 with a wrong key": Row(Fault(body=b'{"error": {"code": 401}}'), "refused", [*COMPLETIONS, "chat"]),
+    "200 with escapes in an error": Row(Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED),
+    "escapes in an error": Row(Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED),
     "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
-}
+}  # fmt: skip
 # one of each way to ask, beside what asks for dumps
 QUICK = ("query service", "page views", "pages", "entity API", "scores")
 QUICK += ("sizes", "download", "checksums", "dump listing", "there")
@@ -287,30 +265,14 @@ MORE = Fault(
 @pytest.mark.parametrize(
     ("client", "fault", "said"),
     [
-        (
-            "pages",
-            Fault(404),
-            r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)",
-        ),
-        (
-            "entity API",
-            Fault(404),
-            r"/api\.php: the server answers 404, expected MediaWiki's api\.php",
-        ),
-        (
-            "redirects",
-            Fault(404),
-            r"/redirects: the server answers 404, expected .*popularity\.redirects_api",
-        ),
-        (
-            "query service",
-            Fault(404),
-            "/sparql: the server answers 404, expected a SPARQL endpoint",
-        ),
+        ("pages", Fault(404), r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)"),
+        ("entity API", Fault(404), r"/api\.php: the server answers 404, expected MediaWiki's api\.php"),
+        ("redirects", Fault(404), r"/redirects: the server answers 404, expected .*popularity\.redirects_api"),
+        ("query service", Fault(404), "/sparql: the server answers 404, expected a SPARQL endpoint"),
         ("redirects", MORE, "goes on with itself, expected an end"),
         ("listings", MORE, "goes on with itself, expected an end"),
     ],
-)
+)  # fmt: skip
 def test_no_such_server_is_said(lab, client, fault, said, tmp_path) -> None:
     """So is a list that goes on with itself."""
     prepare(lab)

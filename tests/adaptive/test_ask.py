@@ -265,21 +265,15 @@ def test_an_unanswerable_question_does_not_end_a_session(longtail):
     ("words", "said"),
     [
         ([" "], "the question is empty"),
-        (
-            ["--subject", "Q1"],
-            "--subject: is that of one question, expected the question beside it",
-        ),
-        (
-            ["Why?", "--subject", "42"],
-            "--subject 42: expected a Wikidata id, a Q and a number, such as Q42",
-        ),
+        (["--subject", "Q1"], "--subject: is that of one question, expected the question beside it"),
+        (["Why?", "--subject", "42"], "--subject 42: expected a Wikidata id, a Q and a number, such as Q42"),
         (["Why?", "--pair", "bm25_dense"], "bm25_dense can't answer here, expected a method of"),
         (["Why?", "--pair", "replug_below_genread"], "replug can't answer here, expected"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
         (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
-)
+)  # fmt: skip
 def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
     code, out, err = longtail(*words)
     assert (code, out) == (1, "")

@@ -33,23 +33,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("  who WAS the  director of the long field", "P57", "Q4", "The Long Field"),
         ("Who is the author of The Long Field ?", "P50", "Q4", "The Long Field"),
         ("Who was the director of the black film?", "P57", "Q1", "The Black Film"),  # an alias
-        (
-            "Who was the director of Who\u2019s There?",
-            "P57",
-            "Q5",
-            "Who's There?",
-        ),  # the mark is the name's
+        ("Who was the director of Who\u2019s There?", "P57", "Q5", "Who's There?"),  # the mark is the name's
         ("Who was the director of Who's There??", "P57", "Q5", "Who's There?"),
         ("who directed The Long Field", "P57", "Q4", "The Long Field"),  # EntityQuestions' wording
         ("What is the capital of Norland?", "P36", "Q6", "Norland"),
-        (
-            "Who was the director of tosh's reel?",
-            "P57",
-            "Q91",
-            "Tosh\u2019s  Reel",
-        ),  # of the question set alone
+        ("Who was the director of tosh's reel?", "P57", "Q91", "Tosh\u2019s  Reel"),  # of the question set alone
     ],
-)
+)  # fmt: skip
 def test_relation_and_subject_are_recognised(data, question, relation, qid, name):
     found = subjects.read_question(question, data)
     assert (found.template.relation, found.subject.qid, found.subject.name) == (relation, qid, name)
@@ -111,70 +101,20 @@ def test_namesakes_with_the_relation_come_first(data):
 @pytest.mark.parametrize(
     ("question", "retrieve", "cut", "why"),
     [
-        (
-            "Who was the director of Who's There?",
-            True,
-            71.0,
-            "69 views a month; 69 is below the threshold of its",
-        ),
+        ("Who was the director of Who's There?", True, 71.0, "69 views a month; 69 is below the threshold of its"),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         (QUESTION, False, 71.0, "71 is not below the threshold of its relation, 71"),
-        (
-            "What is the capital of The Long Field?",
-            True,
-            None,
-            "70 is below the threshold of its relation, which",
-        ),
-        (
-            "What is the capital of The Long Field?",
-            True,
-            None,
-            "to retrieve; more than was tuned on",
-        ),
-        (
-            "What is Mira Tosh's occupation?",
-            False,
-            0.0,
-            "700,000 is not below",
-        ),  # the set has fewer
-        (
-            "What is Mira Tosh's occupation?",
-            False,
-            0.0,
-            "the threshold of all relations together, 0",
-        ),
-        (
-            "What is the capital of Norland?",
-            True,
-            None,
-            "page views of Norland (Q6) are not known, so bm25 answers",
-        ),
-        (
-            "Who directed The Long Field?",
-            True,
-            None,
-            "No threshold is tuned",
-        ),  # for the questions of EntityQuestions
-        (
-            "Who is the author of The Long Field?",
-            False,
-            60.0,
-            "together, as the rule has none of its relation, 60",
-        ),
-        (
-            "Who was the director of Zebedee?",
-            True,
-            None,
-            "No subject in this run's tables is called 'Zebedee', so",
-        ),
-        (
-            "How are you?",
-            True,
-            None,
-            "The question follows no template of this run, so bm25 answers",
-        ),
+        ("What is the capital of The Long Field?", True, None, "70 is below the threshold of its relation, which"),
+        ("What is the capital of The Long Field?", True, None, "to retrieve; more than was tuned on"),
+        ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer
+        ("What is Mira Tosh's occupation?", False, 0.0, "the threshold of all relations together, 0"),
+        ("What is the capital of Norland?", True, None, "page views of Norland (Q6) are not known, so bm25 answers"),
+        ("Who directed The Long Field?", True, None, "No threshold is tuned"),  # for the questions of EntityQuestions
+        ("Who is the author of The Long Field?", False, 60.0, "together, as the rule has none of its relation, 60"),
+        ("Who was the director of Zebedee?", True, None, "No subject in this run's tables is called 'Zebedee', so"),
+        ("How are you?", True, None, "The question follows no template of this run, so bm25 answers"),
     ],
-)
+)  # fmt: skip
 def test_retrieving_is_decided_by_the_threshold(data, question, retrieve, cut, why):
     found = ask.decide_question(
         subjects.read_question(question, data),

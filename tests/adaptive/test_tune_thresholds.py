@@ -257,18 +257,12 @@ RULE = rule.make_rule("thresholds", "why", CUTS, 4.0, observed=OBSERVED, shared=
     [
         ((2, 1, 3), "always", (80, 70, 90), "thresholds", "more accurate than always retrieving ("),
         ((2, 1, 3), "never", (40, 30, 50), "thresholds", "more accurate than without retrieval ("),
-        (
-            (-2, -3, -1),
-            "always",
-            (80, 70, 90),
-            "always",
-            "adaptive retrieval is clearly less accurate",
-        ),
+        ((-2, -3, -1), "always", (80, 70, 90), "always", "adaptive retrieval is clearly less accurate"),
         ((1, -1, 3), "never", (40, 30, 50), "never", "costs more and is not clearly more accurate"),
         ((-1, -3, 1), "always", (80, 70, 90), "thresholds", ", 20 % fewer [10, 30])"),
         ((1, -1, 3), "always", (99, 95, 100), "always", "saves no clear share of retrievals ("),
     ],
-)
+)  # fmt: skip
 def test_adaptive_is_advised_if_better_or_cheaper(gain, better, retrieved, policy, why):
     figures = [Interval(*figure).times(0.01) for figure in (gain, retrieved)]
     chosen, verdict = rule.choose_policy(figures[0], better, figures[1])

@@ -84,20 +84,11 @@ def test_a_table_without_rows_has_no_share(tmp_path):
         ({"Rows": {}}, "Rows"),
         ({"a": {"table": "x", "because": "y"}}, "a.expect: Field required"),
         ({"a": {"table": "x", "because": "y", "expect": {}}}, "a.expect: should have one of rows,"),
-        (
-            {"a": {"table": "x", "because": "y", "expect": {"rows": {"fal": 1}}}},
-            "a.expect.rows.fal: Extra",
-        ),
-        (
-            {"a": {"table": "x", "because": "y", "expect": {"rows": None}}},
-            "a.expect: should have one of rows,",
-        ),
-        (
-            {"a": {"table": "x", "because": "y", "expect": {"unique": []}}},
-            "a.expect: should have one of rows,",
-        ),
+        ({"a": {"table": "x", "because": "y", "expect": {"rows": {"fal": 1}}}}, "a.expect.rows.fal: Extra"),
+        ({"a": {"table": "x", "because": "y", "expect": {"rows": None}}}, "a.expect: should have one of rows,"),
+        ({"a": {"table": "x", "because": "y", "expect": {"unique": []}}}, "a.expect: should have one of rows,"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_of_the_file_is_one_line(tmp_path, values, said):
     with pytest.raises(LongtailError, match=f"expectations.yaml: {said}"):
         read_expectations(write(tmp_path, values))

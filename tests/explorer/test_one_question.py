@@ -99,23 +99,11 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
     )
     bare = Run(folder, asked.run.params)
     for run, name, lm, method, said in (
-        (
-            asked.run,
-            "q1",
-            "tiny",
-            "genread",
-            "prompt: the language model wrote the demonstrations' passages, which",
-        ),
+        (asked.run, "q1", "tiny", "genread", "prompt: the language model wrote the demonstrations' passages, which"),
         (asked.run, "q1", "tiny", "dense", "prompt: no answer by tiny, dense"),
-        (
-            answered,
-            "q0001",
-            "davinci",
-            "dense",
-            "davinci answered elsewhere, so its prompts are not known here",
-        ),
+        (answered, "q0001", "davinci", "dense", "davinci answered elsewhere, so its prompts are not known here"),
         (bare, "q1", "tiny", "bm25", "bm25/wikipedia: no such index; `longtail run` makes it"),
-    ):
+    ):  # fmt: skip
         question = one_question.read_question(run, "popqa", name)
         with pytest.raises(LongtailError, match=said):
             one_question.rebuild_prompts(run, "popqa", lm, method, question)

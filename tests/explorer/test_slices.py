@@ -296,20 +296,14 @@ def test_an_address_says_the_whole_slice_again(answered):
     ("asked", "said"),
     [
         ({"set": "nq"}, "set: there is no 'nq', expected one of: popqa, entityquestions"),
-        (
-            {"lm": "davinci", "method": "bm25"},
-            "method: there is no 'bm25', expected one of: closed_book, dense",
-        ),
+        ({"lm": "davinci", "method": "bm25"}, "method: there is no 'bm25', expected one of: closed_book, dense"),
         ({"method": "gpt/dense"}, "method: there is no 'gpt', expected one of: tiny, davinci"),
         ({"relation": "P999"}, "relation: there is no 'P999', expected one of: P.*"),
         ({"passage": "read"}, "passage: there is no 'read', expected one of: holds, lacks"),
-        (
-            {"popularity": "many"},
-            "popularity: 'many', expected a range LEAST-MOST, as 1000-9999, or unknown",
-        ),
+        ({"popularity": "many"}, "popularity: 'many', expected a range LEAST-MOST, as 1000-9999, or unknown"),
         ({"page": "0"}, "page: '0' is no page, expected a number from 1 on"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_there_is_not_is_named_with_those_that_are(answered, asked, said):
     with pytest.raises(LongtailError, match=f"^{said}$"):
         Slice.parse(answered, asked)

@@ -73,22 +73,14 @@ MODULES = [
 @pytest.mark.parametrize(
     ("name", "files", "expected"),
     [
-        (
-            "minilm",
-            {"modules.json": MODULES, "1_Pooling/config.json": MEAN},
-            ("mean", "cosine", "", TITLED),
-        ),
-        (
-            "multi-qa-dot-v1",
-            {"modules.json": MODULES[:2], "1_Pooling/config.json": CLS},
-            ("cls", "dot", "", TITLED),
-        ),
+        ("minilm", {"modules.json": MODULES, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
+        ("multi-qa-dot-v1", {"modules.json": MODULES[:2], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
         ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
         ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE_QUERY, TITLED)),
         ("contriever", {}, ("mean", "dot", "", TITLED)),
         ("own", {"config_sentence_transformers.json": OWN}, ("mean", "dot", "q: ", TITLED)),
     ],
-)
+)  # fmt: skip
 def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     bert(checkout / name)
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
@@ -185,18 +177,10 @@ def test_a_splade_is_told_by_its_files(checkout):
     card = "---\nlanguage: en\ntags:\n- splade\n---\n# A model\n"
     for name, kind, files in (
         ("by-card", "BertForMaskedLM", {"README.md": card}),
-        (
-            "by-settings",
-            "DistilBertForMaskedLM",
-            {"config.json": {"_name_or_path": "naver/splade-v3"}},
-        ),
-        (
-            "mentioned",
-            "BertForMaskedLM",
-            {"README.md": "---\ntags: [bert]\n---\nUnlike SPLADE, one vector.\n"},
-        ),
+        ("by-settings", "DistilBertForMaskedLM", {"config.json": {"_name_or_path": "naver/splade-v3"}}),
+        ("mentioned", "BertForMaskedLM", {"README.md": "---\ntags: [bert]\n---\nUnlike SPLADE, one vector.\n"}),
         ("not-splade", "BertForMaskedLM", {"README.md": "About splade\n---\n"}),
-    ):
+    ):  # fmt: skip
         folder = bert(checkout / name, kind)
         config = {"architectures": [kind], "model_type": "bert"} | files.pop("config.json", {})
         write(folder, {**files, "config.json": config})

@@ -77,41 +77,21 @@ def test_json_for_scripts(longtail, root, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (
-            ["Velm", "--retriever", "hybrid"],
-            1,
-            "dense/dense/wikipedia: no such index; `longtail run` makes it",
-        ),
+        (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it"),
         (["Velm", "--corpus", "pile"], 1, "/pile: no such index"),
-        (
-            ["Velm", "--corpus", "c4"],
-            1,
-            "--corpus c4: this run has no such corpus, expected one of its own: wikipedia",
-        ),
-        (
-            ["Velm", "--retriever", "bm52"],
-            1,
-            "--retriever bm52: expected bm25, dense, lsr or hybrid, or as",
-        ),
+        (["Velm", "--corpus", "c4"], 1, "--corpus c4: this run has no such corpus, expected one of its own: wikipedia"),
+        (["Velm", "--retriever", "bm52"], 1, "--retriever bm52: expected bm25, dense, lsr or hybrid, or as"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
-        (
-            ["zzz", "--retriever", "bm25"],
-            1,
-            "error: BM25 finds none of the words 'zzz' in wikipedia",
-        ),
+        (["zzz", "--retriever", "bm25"], 1, "error: BM25 finds none of the words 'zzz' in wikipedia"),
         (["the of", "--retriever", "bm25"], 1, "it leaves out common words such as 'the'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "none of the words 'zzz zzz"),
         (["Velm", "-k", "0"], 2, "greater than or equal to 1"),
         ([], 1, "no text, expected some words, or --questions FILE --out FILE"),
         (["Velm", "--out", "x.jsonl"], 1, "expected a text alone, or --questions FILE and --out"),
         (["--questions", "params.yaml"], 1, "expected a text alone, or --questions FILE and --out"),
-        (
-            ["-q", "none.csv", "--out", "x.jsonl", "--retriever", "bm25"],
-            1,
-            "none.csv: no such file",
-        ),
+        (["-q", "none.csv", "--out", "x.jsonl", "--retriever", "bm25"], 1, "none.csv: no such file"),
     ],
-)
+)  # fmt: skip
 def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, code, said):
     ended, out, err = longtail("search", *words)
     assert (ended, out) == (code, "")

@@ -50,16 +50,8 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("dump-pages-articles.xml.gz", "<mediawiki><page>", "wikipedia"),
         ("wiki.jsonl", {"id": "1", "title": "Velm", "text": "A harbour."}, "wikipedia"),
         ("flashrag_nq_test.jsonl", {"question": "where", "golden_answers": ["here"]}, "nq"),
-        (
-            "intermediate_data.json",
-            [{"question": "?", "output": {"retrieval_result": [{"contents": "A."}]}}],
-            "retrieval",
-        ),
-        (
-            "kilt.jsonl",
-            {"input": "?", "output": [{"answer": "x", "provenance": [{"text": "A."}]}]},
-            "retrieval",
-        ),
+        ("intermediate_data.json", [{"question": "?", "output": {"retrieval_result": [{"contents": "A."}]}}], "retrieval"),
+        ("kilt.jsonl", {"input": "?", "output": [{"answer": "x", "provenance": [{"text": "A."}]}]}, "retrieval"),
         ("hipporag.json", [{"question": "?", "docs": ["A."], "doc_scores": [1.0]}], "retrieval"),
         ("c4.jsonl", {"text": "A text.", "url": "https://a.example"}, "pile"),
         ("photo.json", {"width": 3}, ""),
@@ -75,18 +67,14 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),
         ("all/test-00000-of-00001.parquet", MMLU, "mmlu/test"),
-        (
-            "validation.parquet",
-            {"question": "where", "answer": {"value": "here", "aliases": [""]}},
-            "triviaqa",
-        ),
+        ("validation.parquet", {"question": "where", "answer": {"value": "here", "aliases": [""]}}, "triviaqa"),
         ("nq_open/validation.parquet", QUESTION, "nq"),
         ("wikitext-103/test.parquet", {"text": ""}, "wikitext"),
         ("0.parquet", {"text": "", "meta": {"pile_set_name": ""}}, "pile"),
         ("0.parquet", {"id": "", "url": "", "title": "", "text": ""}, "wikipedia"),
         ("0.parquet", {"image": ""}, ""),
     ],
-)
+)  # fmt: skip
 def test_other_names_and_layouts_are_told_by_columns(checkout, name, content, expected):
     (checkout / name).parent.mkdir(exist_ok=True)
     if name.endswith(".parquet"):
@@ -265,39 +253,14 @@ EXTRACTED = {
     ("files", "models", "used", "parts"),
     [
         (PASSAGES, "", "Wikipedia: corpus.jsonl", {}),
-        (
-            {"enwiki-pages-articles.xml": "<mediawiki>"},
-            "",
-            "Wikipedia: enwiki-pages-articles.xml",
-            {},
-        ),
+        ({"enwiki-pages-articles.xml": "<mediawiki>"}, "", "Wikipedia: enwiki-pages-articles.xml", {}),
         (PASSAGES, "le", "encoder encoder", {}),
-        (
-            PASSAGES | {"config.json": {"lr": 1}, "modules.json": []},
-            "",
-            "Wikipedia: corpus.jsonl",
-            {},
-        ),
-        (
-            FILES["wikipedia"] | FILES["retrieval"],
-            "e",
-            "questions with passages",
-            {"passages": ["retrieval"]},
-        ),
-        (
-            EXTRACTED | FILES["popqa"],
-            "",
-            "AA/wiki_00, AA/wiki_01 and 2 more",
-            {"answered": ["popqa"]},
-        ),
-        (
-            FILES["wikitext"],
-            "le",
-            "WikiText: ",
-            {"corpora": ["wikitext"], "scored": ["wikitext"], "datastore": None},
-        ),
+        (PASSAGES | {"config.json": {"lr": 1}, "modules.json": []}, "", "Wikipedia: corpus.jsonl", {}),
+        (FILES["wikipedia"] | FILES["retrieval"], "e", "questions with passages", {"passages": ["retrieval"]}),
+        (EXTRACTED | FILES["popqa"], "", "AA/wiki_00, AA/wiki_01 and 2 more", {"answered": ["popqa"]}),
+        (FILES["wikitext"], "le", "WikiText: ", {"corpora": ["wikitext"], "scored": ["wikitext"], "datastore": None}),
     ],
-)
+)  # fmt: skip
 def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used, parts):
     write(checkout, files)
     if "l" in models:
@@ -328,19 +291,11 @@ def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used
         (FILES["wikitext"], "", "wikitext: it needs a language model and an encoder"),
         (FILES["wikitext"], "l", "wikitext: it needs a language model and an encoder"),
         (FILES["c4"], "", "c4: triples need wikidata and pageviews too"),
-        (
-            {"queries.jsonl": {"_id": "q0", "text": "where is velm"}},
-            "",
-            "queries.jsonl: queries or judgements",
-        ),
-        (
-            {"a.csv": "id,text,title\n"},
-            "",
-            "a.csv: PopQA and passages are read from columns between tabs",
-        ),
+        ({"queries.jsonl": {"_id": "q0", "text": "where is velm"}}, "", "queries.jsonl: queries or judgements"),
+        ({"a.csv": "id,text,title\n"}, "", "a.csv: PopQA and passages are read from columns between tabs"),
         ({}, "l", "language model gpt2: there are no questions on texts"),
     ],
-)
+)  # fmt: skip
 def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, models, said):
     write(checkout, files)
     if models:

@@ -22,16 +22,8 @@ FILES = {  # data set -> path -> content; one of every layout, small
     "popqa": {"popQA.tsv": "\t".join(published.COLUMNS) + "\n"},
     "wikipedia": {"psgs_w100.tsv.gz": "id\ttext\ttitle\n1\tA harbour.\tVelm\n"},
     "pile": {"pile/00.jsonl": {"text": "A text.", "meta": {"pile_set_name": "Pile-CC"}}},
-    "c4": {
-        "c4/c4-train.00000-of-01024.json.gz": {
-            "text": "A text.",
-            "timestamp": "",
-            "url": "https://a.example",
-        }
-    },
-    "wikidata": {
-        "wikidata/latest-all.json": '[\n{"type":"item","id":"Q1","labels":{},"claims":{}},\n]\n'
-    },
+    "c4": {"c4/c4-train.00000-of-01024.json.gz": {"text": "A text.", "timestamp": "", "url": "https://a.example"}},
+    "wikidata": {"wikidata/latest-all.json": '[\n{"type":"item","id":"Q1","labels":{},"claims":{}},\n]\n'},
     "pageviews": {"views/pageviews-202203-user.bz2": "en.wikipedia Velm 12 desktop 4 A4\n"},
     "redirects": {"enwiki-latest-redirect.sql.gz": "-- MySQL dump\nCREATE TABLE `redirect` (\n"},
     "entityquestions": {
@@ -43,24 +35,10 @@ FILES = {  # data set -> path -> content; one of every layout, small
     "mmlu/dev": {"mmlu/dev/anatomy_dev.csv": "Which?,a,b,c,d,A\n"},
     "mmlu/test": {"mmlu/test/anatomy_test.csv": "Which?,a,b,c,d,A\n"},
     "nq": {"nq/NQ-open.dev.jsonl": QUESTION},
-    "triviaqa": {
-        "triviaqa/validation.jsonl": {
-            "question": "where",
-            "answer": {"value": "here", "aliases": []},
-        }
-    },
-    "retrieval": {
-        "with_passages.jsonl": {
-            "question": "where",
-            "answers": ["here"],
-            "ctxs": [{"text": "Here."}],
-        }
-    },
-    "wikitext": {
-        "wikitext/wiki.test.tokens": " \n = Velm = \n \n A harbour . \n",
-        "wikitext/wiki.train.tokens": " \n = Mira = \n \n A town . \n",
-    },
-}
+    "triviaqa": {"triviaqa/validation.jsonl": {"question": "where", "answer": {"value": "here", "aliases": []}}},
+    "retrieval": {"with_passages.jsonl": {"question": "where", "answers": ["here"], "ctxs": [{"text": "Here."}]}},
+    "wikitext": {"wikitext/wiki.test.tokens": " \n = Velm = \n \n A harbour . \n", "wikitext/wiki.train.tokens": " \n = Mira = \n \n A town . \n"},
+}  # fmt: skip
 
 
 def write(folder: Path, files: dict[str, object]) -> None:

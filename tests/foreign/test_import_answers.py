@@ -17,29 +17,11 @@ from pipelines.foreign.import_answers import Import, import_answers
 from pipelines.tables.answers import PREDICTIONS
 
 ASKED = [  # two films of one name, and their two answers' questions
-    (
-        "Q1-P57-Q5",
-        11,
-        "Black",
-        "director",
-        "Q1",
-        "Who was the director of Black?",
-        ["Ann Lee", "A. Lee"],
-        "test",
-    ),
-    (
-        "Q2-P57-Q6",
-        12,
-        "Black",
-        "director",
-        "Q2",
-        "Who was the director of Black?",
-        ["Bo Dahl"],
-        "test",
-    ),
+    ("Q1-P57-Q5", 11, "Black", "director", "Q1", "Who was the director of Black?", ["Ann Lee", "A. Lee"], "test"),
+    ("Q2-P57-Q6", 12, "Black", "director", "Q2", "Who was the director of Black?", ["Bo Dahl"], "test"),
     ("Q3-P17-Q7", 13, "Velm", "country", "Q3", "In what country is Velm?", ["Norland"], "test"),
     ("Q4-P17-Q7", 14, "Tosk", "country", "Q4", "In what country is Tosk?", ["Norland"], "train"),
-]
+]  # fmt: skip
 NAMES = ("question_id", "id", "subj", "prop", "s_uri", "question", "possible_answers", "split")
 IDS = [row[0] for row in ASKED]
 SAID = {11: "Ann Lee, I think", 12: "norland", 13: "Norlander", 14: ""}
@@ -132,16 +114,10 @@ def test_doubled_unknown_and_missing_ids_are_named(data):
     ambiguous = r"rows that could answer several questions of the same text \(2\): row 1 \(Who was the director of Black\?\)"
     for rows, fault in (
         ([*ROWS, ROWS[1] | {"pred": "Oslo"}], doubled),
-        (
-            [*ROWS, {"id": 99, "pred": ""}],
-            r"rows that answer no question of the set \(1\): row 5 \(99\)",
-        ),
-        (
-            [ROWS[0], ROWS[1], ROWS[3]],
-            r"test questions without a row \(1\): In what country is Velm\?",
-        ),
+        ([*ROWS, {"id": 99, "pred": ""}], r"rows that answer no question of the set \(1\): row 5 \(99\)"),
+        ([ROWS[0], ROWS[1], ROWS[3]], r"test questions without a row \(1\): In what country is Velm\?"),
         (texts, ambiguous),
-    ):
+    ):  # fmt: skip
         with pytest.raises(LongtailError, match=fault):
             bring(data, rows)
     assert not (data / "imported").exists()

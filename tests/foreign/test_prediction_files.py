@@ -33,18 +33,12 @@ GENERIC = {
     "packed.csv.gz": (as_quoted(","), "CSV"),
     "list.json": (RECORDS, "JSON list"),
     "columns.json": ({"id": IDS, "prediction": SAID}, "JSON object of columns"),
-    "pandas.json": (
-        dict(zip(("id", "prediction"), BY_NUMBER, strict=True)),
-        "JSON object of columns",
-    ),
+    "pandas.json": (dict(zip(("id", "prediction"), BY_NUMBER, strict=True)), "JSON object of columns"),
     "by_id.json": (dict(zip(IDS, SAID, strict=True)), "JSON object by id"),
-    "objects.json": (
-        {id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS},
-        "JSON object by id",
-    ),
+    "objects.json": ({id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS}, "JSON object by id"),
     "inside.json": ({"model": "a", "results": RECORDS}, "JSON object with the list .results[]"),
     "lines.jsonl": (lines(RECORDS), "JSON lines"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GENERIC)
@@ -300,17 +294,9 @@ def test_quotes_without_quoting_are_read(tmp_path):
 
 def test_what_is_no_file_of_predictions_is_refused(tmp_path):
     for name, content, said in [
-        (
-            "a.jsonl",
-            lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]),
-            "row 2: other columns than the first",
-        ),
+        ("a.jsonl", lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
-        (
-            "a.csv",
-            "id,answer,em\n1,['a'],.5\n",
-            "its columns are id, answer, em; expected .*; rename one",
-        ),
+        ("a.csv", "id,answer,em\n1,['a'],.5\n", "its columns are id, answer, em; expected .*; rename one"),
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
         ("a.csv", 'id,pred\n1,"a\n', "line 2: .*expected a quoted table"),
         ("a.csv", b"id,pred\n1,\xff\n2,\xe9\n", "row 1: not UTF-8, as 2 of 2 rows; .*iconv"),
@@ -322,7 +308,7 @@ def test_what_is_no_file_of_predictions_is_refused(tmp_path):
         ("a.json", "{}", "no row in it"),
         ("a.json", '{"id": [1, 2], "pred": ["a"]}', "1 values in 'pred' and 2 in others"),
         ("a.jsonl", '{"id": 1, "pred": "a"}\nnothing\n', "line 2: .*expected a JSON object"),
-    ]:
+    ]:  # fmt: skip
         with pytest.raises(LongtailError, match=said) as error:
             read_predictions(write(tmp_path, name, content))
         assert "\n" not in str(error.value)

@@ -312,15 +312,9 @@ TOKENS = [["id", "retrieve"], *zip(IDS, ("[No Retrieval]", "[Retrieval]", "yes")
         (lines(COUNTED), [0, 1, 2]),
         (lines(TIMES), [0, 1, 2]),
         (quoted(TOKENS), [0, 1, 1]),
-        (
-            [
-                {"id": id_, "prediction": said, "retrieved": ["a passage"]}
-                for _, id_, *_, said in ROWS
-            ],
-            None,
-        ),
+        ([{"id": id_, "prediction": said, "retrieved": ["a passage"]} for _, id_, *_, said in ROWS], None),
     ],
-)
+)  # fmt: skip
 def test_how_often_systems_retrieved(tmp_path, content, calls):
     """C alone stands for several retrievals, two at least.
 

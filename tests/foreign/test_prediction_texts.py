@@ -38,53 +38,25 @@ READ = {
     "a chat": [USER, SAID],
     "a chat in a list": [{"generated_text": [USER, SAID]}],
     "a batch of chats": [[USER, SAID]],
-    "a chat with tools": [
-        USER,
-        {"role": "assistant", "content": None, "tool_calls": [{}]},
-        TOOL,
-        SAID,
-    ],
+    "a chat with tools": [USER, {"role": "assistant", "content": None, "tool_calls": [{}]}, TOOL, SAID],
     "LangChain's chain": {"query": WRONG, "result": "Rome", "source_documents": SOURCES},
     "LangChain's graph": {"input": WRONG, "context": SOURCES, "answer": "Rome"},
     "LlamaIndex": {"response": "Rome", "source_nodes": SOURCES, "metadata": {}},
-    "OpenAI's chat": {
-        "object": "chat.completion",
-        "choices": [{"index": 0, "message": SAID}],
-        "usage": {},
-    },
+    "OpenAI's chat": {"object": "chat.completion", "choices": [{"index": 0, "message": SAID}], "usage": {}},
     "OpenAI's completion": {"choices": [{"text": " Rome", "logprobs": None}]},
-    "OpenAI's response": {
-        "output": RESPONSES,
-        "text": {"format": {"type": "text"}},
-        "reasoning": {},
-        "error": None,
-    },
-    "a structured output": {
-        "role": "assistant",
-        "content": json.dumps({"reasoning": WRONG, "answer": "Rome"}),
-    },
+    "OpenAI's response": {"output": RESPONSES, "text": {"format": {"type": "text"}}, "reasoning": {}, "error": None},
+    "a structured output": {"role": "assistant", "content": json.dumps({"reasoning": WRONG, "answer": "Rome"})},
     "typed parts": TYPED,
-    "Anthropic": {
-        "type": "message",
-        "role": "assistant",
-        "content": TYPED,
-        "stop_reason": "end_turn",
-    },
-    "Mistral": {
-        "role": "assistant",
-        "content": [{"type": "thinking", "thinking": TYPED[2:]}, TYPED[2]],
-    },
-    "Ollama": {
-        "message": {"role": "assistant", "content": "Rome", "thinking": WRONG},
-        "done": True,
-    },
+    "Anthropic": {"type": "message", "role": "assistant", "content": TYPED, "stop_reason": "end_turn"},
+    "Mistral": {"role": "assistant", "content": [{"type": "thinking", "thinking": TYPED[2:]}, TYPED[2]]},
+    "Ollama": {"message": {"role": "assistant", "content": "Rome", "thinking": WRONG}, "done": True},
     "vLLM": {"prompt": WRONG, "outputs": [{"index": 0, "text": "Rome", "token_ids": [1, 2]}]},
     "HELM": {"success": True, "completions": [{"text": " Rome", "logprob": -1}]},
     "the harness": [[" Rome\n"]],
     "Python in a cell": str([{"answer": "Rome", "provenance": [WRONG]}]),
     "JSON in a cell": json.dumps([USER, SAID]),
     "JSON of JSON in a cell": json.dumps(json.dumps({"answer": "Rome", "evidence": [WRONG]})),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READ)
@@ -142,29 +114,14 @@ for _ in range(5000):
         ([SAID, USER], "a message of the role user"),
         ([{"role": 1, "content": WRONG}], "a message of the role 1"),
         ([USER, SAID, TOOL], "a message of the role tool"),
-        (
-            [SAID | {"type": "message"}, {"type": "function_call", "arguments": WRONG}],
-            "an object of the type function_call",
-        ),
-        (
-            {"object": "list", "data": [{"embedding": [0.1, 0.2]}]},
-            "an object with the fields object, data",
-        ),
+        ([SAID | {"type": "message"}, {"type": "function_call", "arguments": WRONG}], "an object of the type function_call"),
+        ({"object": "list", "data": [{"embedding": [0.1, 0.2]}]}, "an object with the fields object, data"),
         ([{"provenance": [{"title": WRONG}]}, {"answer": "Rome"}], "with the fields provenance"),
-        (
-            {"status_code": 400, "body": {"error": {"message": WRONG}}},
-            "the fields status_code, body",
-        ),
-        (
-            {"object": "error", "message": WRONG, "code": 400},
-            "with the fields object, message, code",
-        ),
+        ({"status_code": 400, "body": {"error": {"message": WRONG}}}, "the fields status_code, body"),
+        ({"object": "error", "message": WRONG, "code": 400}, "with the fields object, message, code"),
         ({"type": "errored", "error": {"message": WRONG}}, "an object of the type errored"),
         ({"type": "function_call_output", "output": WRONG}, "the type function_call_output"),
-        (
-            [{"from": "human", "value": WRONG}, {"from": "gpt", "value": "Rome"}],
-            "fields from, value",
-        ),
+        ([{"from": "human", "value": WRONG}, {"from": "gpt", "value": "Rome"}], "fields from, value"),
         ({"candidates": [{"content": GEMINI}]}, "an object with the fields candidates"),
         ({"answers": [{"answer": "Rome", "type": "generative"}]}, "the fields answers"),
         ([{"type": "text", "text": {"value": "Rome"}}], "an object with the fields value"),
@@ -174,16 +131,10 @@ for _ in range(5000):
         (DEEP, "nested too deeply"),
         ("{'answer': '\\ud800'}", "half of a surrogate pair"),
         ("{'a': 1, 2: 3}", "an object with the fields a, 2"),
-        (
-            "{'answer': Rome, 'provenance': [Beijing]}",
-            "an object that is cut, damaged or oddly spelled",
-        ),  # DuckDB
+        ("{'answer': Rome, 'provenance': [Beijing]}", "an object that is cut, damaged or oddly spelled"),  # DuckDB
         ("{answer=Rome, provenance=[Beijing]}", "an object that is cut"),  # Athena
         ("[{'answer': 'Rome'} {'answer': 'Beijing'}]", "an object that is cut"),  # NumPy
-        (
-            "{'answer': 'Rome', 'x': array(['Beijing'], dtype=object)}",
-            "an object that is cut",
-        ),  # pandas
+        ("{'answer': 'Rome', 'x': array(['Beijing'], dtype=object)}", "an object that is cut"),  # pandas
         ('{"answer": "Rome", "evidence": ["Beij', "an object that is cut"),
         ("{'answer': 'Rome', [1]: 2}", "an object that is cut"),
         ("[CompletionOutput(index=0, text='Beijing')]", "an object that is cut"),
@@ -191,7 +142,7 @@ for _ in range(5000):
         ("content='Rome' additional_kwargs={'x': 'Beijing'}", "an object that is cut"),
         ("[object Object]", "an object that is cut"),
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_refused_with_what_it_is(value, said):
     with pytest.raises(UnreadableError) as error:
         texts_of(value)

@@ -164,28 +164,13 @@ def test_unknown_numbers_and_groups_are_unknown():
 def test_what_is_no_question_set_is_refused_by_name():
     for rows, said in [
         ([ROW, ROW], "the id 7 is of two rows, expected every id once"),
-        (
-            [{"id": 1, "s_pop": 3, "Text": "?"}],
-            "no column with the question, expected question or query or",
-        ),
-        (
-            [{"id": 1, "question": "?"}],
-            "no column with the signal, expected s_pop or popularity or pop or pageviews",
-        ),
+        ([{"id": 1, "s_pop": 3, "Text": "?"}], "no column with the question, expected question or query or"),
+        ([{"id": 1, "question": "?"}], "no column with the signal, expected s_pop or popularity or pop or pageviews"),
         ([ROW | {"s_pop": None}], "s_pop has no number in it, expected some"),
-        (
-            [ROW | {"s_pop": "12.345"}],
-            "s_pop of row 1 is 12.345, which is 12345 in one language and",
-        ),
-        (
-            [ROW, {"id": 8, "question": "?"}],
-            "row 2: other columns than the first (possible_answers, relation, s_pop)",
-        ),
-        (
-            [ROW | {"Question": "?"}],
-            "two columns 'question' (capitals make no difference), expected one",
-        ),
-    ]:
+        ([ROW | {"s_pop": "12.345"}], "s_pop of row 1 is 12.345, which is 12345 in one language and"),
+        ([ROW, {"id": 8, "question": "?"}], "row 2: other columns than the first (possible_answers, relation, s_pop)"),
+        ([ROW | {"Question": "?"}], "two columns 'question' (capitals make no difference), expected one"),
+    ]:  # fmt: skip
         with pytest.raises(LongtailError) as refused:
             read(rows)
         assert said in str(refused.value)

@@ -20,97 +20,47 @@ def error(**fields) -> dict:
 
 BODIES = {  # who answers so -> (body, the status that it stands for)
     "OpenRouter": (error(message="Provider returned error", code=502), 502),
-    "OpenRouter, a limit": (
-        error(message="Rate limit exceeded: free-models-per-day", code=429) | {"user_id": "u"},
-        429,
-    ),
+    "OpenRouter, a limit": (error(message="Rate limit exceeded: free-models-per-day", code=429) | {"user_id": "u"}, 429),
     "OpenRouter, no credits": (error(message="Insufficient credits", code=402), 402),
     "OpenRouter, midway": ({"choices": [CHOICE | {"error": {"code": 503, "message": "x"}}]}, 503),
     "OpenRouter, nothing said": ({"choices": [CHOICE | {"finish_reason": "error"}]}, 503),
     "OpenRouter, beside an answer": ({"choices": [CHOICE], **error(code=500)}, 500),
-    "OpenRouter, another's error": (
-        error(code=503, metadata={"raw": {"error": {"code": 400}}}),
-        503,
-    ),
+    "OpenRouter, another's error": (error(code=503, metadata={"raw": {"error": {"code": 400}}}), 503),
     "OpenAI": (error(message="x", type="invalid_request_error", code="rate_limit_exceeded"), 429),
-    "OpenAI, its server": (
-        error(message="The server had an error", type="server_error", code=None),
-        503,
-    ),
-    "OpenAI, the key": (
-        error(message="Incorrect", type="invalid_request_error", code="invalid_api_key"),
-        401,
-    ),
-    "OpenAI, the length": (
-        error(type="invalid_request_error", code="context_length_exceeded"),
-        400,
-    ),
+    "OpenAI, its server": (error(message="The server had an error", type="server_error", code=None), 503),
+    "OpenAI, the key": (error(message="Incorrect", type="invalid_request_error", code="invalid_api_key"), 401),
+    "OpenAI, the length": (error(type="invalid_request_error", code="context_length_exceeded"), 400),
     "Anthropic": ({"type": "error", **error(type="overloaded_error", message="Overloaded")}, 503),
     "Gemini": ([error(code=429, status="RESOURCE_EXHAUSTED", message="x")], 429),
     "Gemini, by name": ([error(status="UNAVAILABLE", message="x")], 503),
-    "vLLM": (
-        {
-            "object": "error",
-            "message": "x",
-            "type": "InternalServerError",
-            "param": None,
-            "code": 500,
-        },
-        500,
-    ),
-    "vLLM, the model": (
-        {"object": "error", "message": "x", "type": "NotFoundError", "code": 404},
-        404,
-    ),
+    "vLLM": ({"object": "error", "message": "x", "type": "InternalServerError", "param": None, "code": 500}, 500),
+    "vLLM, the model": ({"object": "error", "message": "x", "type": "NotFoundError", "code": 404}, 404),
     "LiteLLM": (error(message="x", type="None", param="None", code="429"), 429),
     "FastAPI": ({"detail": "Not Found"}, 404),
-    "FastAPI, a field": (
-        {"detail": [{"loc": ["body"], "msg": "x", "type": "value_error.missing"}]},
-        400,
-    ),
-    "Mistral": (
-        {
-            "object": "error",
-            "message": "x",
-            "type": "service_tier_capacity_exceeded",
-            "code": "3505",
-        },
-        429,
-    ),
+    "FastAPI, a field": ({"detail": [{"loc": ["body"], "msg": "x", "type": "value_error.missing"}]}, 400),
+    "Mistral": ({"object": "error", "message": "x", "type": "service_tier_capacity_exceeded", "code": "3505"}, 429),
     "a gateway": ({"message": "Too many requests", "code": "Throttling.RateQuota"}, 429),
     "Azure": ({"statusCode": 429, "message": "Rate limit is exceeded."}, 429),
     "TGI": ({"error": "Model is overloaded", "error_type": "overloaded"}, 503),
     "the Hub": ({"error": "Model x is currently loading", "estimated_time": 20.0}, 503),
     "llama.cpp": (error(code=503, message="Loading model", type="unavailable_error"), 503),
     "Ollama": ({"error": "model 'x' not found, try pulling it first"}, 404),
-    "MiniMax": (
-        {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}},
-        429,
-    ),
+    "MiniMax": ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, 429),
     "Qianfan": ({"error_code": 18, "error_msg": "Open api qps request limit reached"}, 429),
     "NIM": ({"type": "urn:problem", "title": "Too Many Requests", "status": 429}, 429),
-    "events": (
-        'data: {"choices": [{"delta": {}}]}\n\ndata: {"error": {"code": 502}}\n\ndata: [DONE]\n',
-        502,
-    ),
+    "events": ('data: {"choices": [{"delta": {}}]}\n\ndata: {"error": {"code": 502}}\n\ndata: [DONE]\n', 502),
     "events with names": ('event: error\ndata: {"error": {"type": "overloaded_error"}}\n', 503),
-    "a page": (
-        "<html><head><title>502 Bad Gateway</title></head><body><h1>nginx</h1></body></html>",
-        502,
-    ),
+    "a page": ("<html><head><title>502 Bad Gateway</title></head><body><h1>nginx</h1></body></html>", 502),
     "a page with its number below": ("<!DOCTYPE html><html><h1>Error 524</h1></html>", 524),
     "plain text": ("error code: 504", 504),
     "plain words": ("upstream connect error or disconnect/reset before headers", 503),
-    "an answer": (
-        {"choices": [CHOICE | {"finish_reason": "stop"}], "error": None, "code": 500},
-        None,
-    ),
+    "an answer": ({"choices": [CHOICE | {"finish_reason": "stop"}], "error": None, "code": 500}, None),
     "an answer about errors": ({"choices": [CHOICE | {"text": "error 500: invalid"}]}, None),
     "another page": ("<!DOCTYPE html><h1>Hello</h1>", None),
     "an error of no known kind": (error(code="E17", message="no"), None),
     "cut": ('{"error": {"code": 502', None),
     "nothing": ("", None),
-}
+}  # fmt: skip
 
 
 def answered(body: object) -> requests.Response:

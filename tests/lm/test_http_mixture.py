@@ -30,35 +30,23 @@ def logs(**probable: float) -> dict:
 @pytest.mark.parametrize(
     ("shown", "weights", "token"),
     [
-        (
-            [logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)],
-            [0.5, 0.5],
-            1,
-        ),  # 0.50 against 0.40 and, of others, 0.10
+        ([logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)], [0.5, 0.5], 1),  # 0.50 against 0.40 and, of others, 0.10
         ([logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)], [0.1, 0.9], 2),
         # the first prompt hides 0.2, so 2 has 0.30 to 0.40, and 3 has 0.35
         ([logs(_3=0.5, _1=0.3), logs(_2=0.6, _3=0.2)], [0.5, 0.5], None),
-        (
-            [logs(_3=0.6, _1=0.3), logs(_2=0.6, _3=0.2)],
-            [0.5, 0.5],
-            3,
-        ),  # it hides 0.1: 2 has 0.30 to 0.35, 3 has 0.40
+        ([logs(_3=0.6, _1=0.3), logs(_2=0.6, _3=0.2)], [0.5, 0.5], 3),  # it hides 0.1: 2 has 0.30 to 0.35, 3 has 0.40
         # a hidden token is no likelier than the least likely one that is shown, however much is
         # hidden
         ([logs(_1=0.2, _2=0.1), logs(_1=0.2, _2=0.1)], [0.5, 0.5], 1),
         ([logs(_1=0.4, _2=0.4), logs(_1=0.2, _2=0.2)], [0.5, 0.5], None),  # as likely
-        (
-            [logs(é=0.5, _2=0.3), logs(_2=0.5, é=0.3)],
-            [0.5, 0.5],
-            None,
-        ),  # which of its tokens a text is, is not known
+        ([logs(é=0.5, _2=0.3), logs(_2=0.5, é=0.3)], [0.5, 0.5], None),  # which of its tokens a text is, is not known
         ([logs(é=0.3, _2=0.5), logs(_2=0.5, é=0.3)], [0.5, 0.5], 2),
         # one of two tokens is not shown: it may have the same text and 0.7, which is 0.45 of the
         # mixture; 1 has 0.40
         ([logs(é=0.3), logs(_1=0.8, é=0.2)], [0.5, 0.5], None),
         ([{}, {}], [0.5, 0.5], None),
     ],
-)
+)  # fmt: skip
 def test_a_token_is_decided_where_none_can_be_likelier(shown, weights, token):
     log_weights = np.log(weights)
     assert decide(shown, 2, log_weights, log_weights)[0] == token

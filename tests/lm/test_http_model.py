@@ -127,19 +127,11 @@ def test_options_are_chosen_as_by_the_local_model(opened, local, server, monkeyp
     [
         ({"echo": False}, None, "gives 0 log-probabilities where"),
         ({"lost": 1}, None, r"gives \d+ log-probabilities where"),
-        (
-            {},
-            Fault(400, b"echo is not \n supported"),
-            "the server answers 400 Bad Request: echo is not supported",
-        ),
+        ({}, Fault(400, b"echo is not \n supported"), "the server answers 400 Bad Request: echo is not supported"),
         ({"echo_fails": True}, None, "the server answers 500 .*Only no echo is supported"),
-        (
-            {"shifted": True},
-            None,
-            "gives '.*' after 'one two three' the log-probability .* as an answer's",
-        ),
+        ({"shifted": True}, None, "gives '.*' after 'one two three' the log-probability .* as an answer's"),
     ],
-)
+)  # fmt: skip
 def test_a_server_that_cannot_score_says_so_when_opened(opened, server, change, fault, message):
     """It still generates."""
     vars(server).update(change)

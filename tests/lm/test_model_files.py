@@ -115,33 +115,15 @@ class Code:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (
-            lambda file, tensors: torch.save(tensors | {"x": Code()}, file),
-            "none of its code was run",
-        ),
-        (
-            lambda file, tensors: file.write_bytes(pickle.dumps(tensors | {"x": Code()}, 2)),
-            "none of its code was run",
-        ),
-        (
-            lambda file, _: torch.save({"model": {"w": torch.zeros(2)}, "step": 3}, file),
-            "has no weights for 29 of",
-        ),
-        (
-            lambda file, _: torch.save({"w": torch.zeros(2).to_sparse()}, file),
-            "has no weights for 29 of",
-        ),
-        (
-            lambda file, _: file.write_bytes(file.read_bytes()[:-2000]),
-            "no model could be loaded: .*failed",
-        ),
-        (
-            lambda file, _: file.rename(file.with_name("tf_model.h5")),
-            r"older: weights for TensorFlow \(tf_model\.h5\); take the model's safetensors",
-        ),
+        (lambda file, tensors: torch.save(tensors | {"x": Code()}, file), "none of its code was run"),
+        (lambda file, tensors: file.write_bytes(pickle.dumps(tensors | {"x": Code()}, 2)), "none of its code was run"),
+        (lambda file, _: torch.save({"model": {"w": torch.zeros(2)}, "step": 3}, file), "has no weights for 29 of"),
+        (lambda file, _: torch.save({"w": torch.zeros(2).to_sparse()}, file), "has no weights for 29 of"),
+        (lambda file, _: file.write_bytes(file.read_bytes()[:-2000]), "no model could be loaded: .*failed"),
+        (lambda file, _: file.rename(file.with_name("tf_model.h5")), r"older: weights for TensorFlow \(tf_model\.h5\); take the model's safetensors"),
     ],
     ids=["code", "code in a pickle", "nested", "sparse", "cut off", "none"],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("workplace")
 def test_what_is_no_mapping_to_tensors_is_refused(older, tensors, write, message):
     """No code is run."""

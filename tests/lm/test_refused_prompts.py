@@ -41,15 +41,9 @@ REFUSALS = {  # who refuses so -> (its answer, what is said of it)
     "Azure, inside": (choice({"content": None}, "content_filter"), "content_filter"),
     "Azure, midway": (choice({"content": "Par"}, "content_filter"), "content_filter"),
     "OpenAI": (choice({"content": None, "refusal": "I can't help."}), "I can't help"),
-    "a gateway, in parts": (
-        choice({"content": [{"type": "refusal", "refusal": "I can't help."}]}),
-        "I can't help",
-    ),
+    "a gateway, in parts": (choice({"content": [{"type": "refusal", "refusal": "I can't help."}]}), "I can't help"),
     "Gemini": (choice({}, "content_filter: PROHIBITED_CONTENT"), "PROHIBITED_CONTENT"),
-    "Gemini, no choices": (
-        Fault(body=b'{"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}'),
-        "blockReason",
-    ),
+    "Gemini, no choices": (Fault(body=b'{"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}'), "blockReason"),
     "Anthropic": (choice({"content": ""}, "", stop_reason="refusal"), "refusal"),
     "OpenRouter": (error(403, code=403, message="Your input was flagged"), "flagged"),
     "OpenRouter, inside": (error(200, code=403, message="requires moderation"), "moderation"),
@@ -61,7 +55,7 @@ REFUSALS = {  # who refuses so -> (its answer, what is said of it)
     "vLLM": (error(500, message="Internal Server Error"), "Internal Server Error"),
     "TGI": (Fault(424, b'{"error": "Request failed during generation"}'), "during generation"),
     "a firewall": (Fault(403, b"<html>", {"Content-Type": "text/html"}), "403"),
-}
+}  # fmt: skip
 
 
 def test_an_answer_in_parts_is_their_text():

@@ -18,15 +18,8 @@ def test_a_text_begins_as_the_tokenizer_begins_it():
         ("OPT", "</s> $A", "</s>", "</s>", [1], [1]),
         ("BLOOM", "$A", "<s>", "</s>", [], [0]),
         ("LLaMA", "<s> $A", "<s>", "</s>", [0], [0]),
-        (
-            "T5",
-            "$A </s>",
-            None,
-            "</s>",
-            [],
-            [1],
-        ),  # what it puts after a text is no part of a prompt
-    ]:
+        ("T5", "$A </s>", None, "</s>", [], [1]),  # what it puts after a text is no part of a prompt
+    ]:  # fmt: skip
         tokenizer = tiny_models.tokenizer()
         specials = [("<s>", 0), ("</s>", 1)]
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(

@@ -39,23 +39,11 @@ def change(values: dict, changes: dict) -> None:
         ("thresholds.train_share", 0.995, ["thresholds.train_share", "less than or equal to 0.99"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
-        (
-            "retriever.dense.document",
-            "{title}",
-            ["retriever.dense.document", "'{title}'", "should have {text}"],
-        ),
-        (
-            "retriever.dense.document",
-            "{text} ({title})",
-            ["retriever.dense.document", "{title}", "before"],
-        ),
+        ("retriever.dense.document", "{title}", ["retriever.dense.document", "'{title}'", "should have {text}"]),
+        ("retriever.dense.document", "{text} ({title})", ["retriever.dense.document", "{title}", "before"]),
         ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
         ("retriever.dense.vectors", {"wiki": "e5.index"}, ["retriever.dense.vectors", "wikipedia"]),
-        (
-            "answer.passage",
-            "{titel}: {text}",
-            ["answer.passage", "'{titel}: {text}'", "no other braces"],
-        ),
+        ("answer.passage", "{titel}: {text}", ["answer.passage", "'{titel}: {text}'", "no other braces"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("lm", None, ["lm", "None"]),
         ("lm", {"gpt-2.5": {}}, ["gpt-2.5", "pattern"]),
@@ -84,15 +72,11 @@ def change(values: dict, changes: dict) -> None:
         ("parts.tuned", [], ["ways", "lsr", "parts.tuned"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
-        (
-            "lsr.validation_queries",
-            0,
-            ["lsr.keep", "should be last with lsr.validation_queries: 0"],
-        ),
+        ("lsr.validation_queries", 0, ["lsr.keep", "should be last with lsr.validation_queries: 0"]),
         ("popqa.train_share", 0.0, ["lsr.queries", "'mixed'", "recall_at_1", "train_share"]),
         ("lsr.lm", "gpt2", ["lsr.lm", "'gpt2'", "should be one of lms, tiny"]),
     ],
-)
+)  # fmt: skip
 def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
     change(values, {key: value})
     with pytest.raises(LongtailError) as error:
@@ -111,39 +95,23 @@ NOTHING = {
 @pytest.mark.parametrize(
     ("allowed", "one_more", "says"),
     [
-        (
-            {"lsr.queries": "lm", "lsr.qa_queries": 0},
-            {"lsr.queries": "qa"},
-            r"lsr\.qa_queries .*at least 1 .*: qa",
-        ),
-        (
-            {"lsr.queries": "qa", "lsr.lm_queries": 0},
-            {"lsr.queries": "lm"},
-            r"lsr\.lm_queries .*at least 1 .*: lm",
-        ),
+        ({"lsr.queries": "lm", "lsr.qa_queries": 0}, {"lsr.queries": "qa"}, r"lsr\.qa_queries .*at least 1 .*: qa"),
+        ({"lsr.queries": "qa", "lsr.lm_queries": 0}, {"lsr.queries": "lm"}, r"lsr\.lm_queries .*at least 1 .*: lm"),
         (
             {"lsr.queries": "lm"},
             {"queries.validation_share": 0.0},
             r"lsr\.queries is 'lm': .* by bits_per_byte, which needs texts .*validation_share",
         ),
-        (
-            {},
-            {"replug": {"temprature": 1.0}},
-            r"unknown key replug\.temprature; allowed here: top_k, temperature",
-        ),
+        ({}, {"replug": {"temprature": 1.0}}, r"unknown key replug\.temprature; allowed here: top_k, temperature"),
         (
             {"corpus.wikitext.test_lines": 5},
             {"corpus.wikitext.test_files": None},
             r"corpus\.wikitext\.test_lines .*joined in WikiText's test_files alone",
         ),
-        (
-            {"corpus.pile.test_files": "*test*"},
-            {"corpus.pile.test_lines": 5},
-            r"corpus\.pile\.test_lines .*joined in WikiText's test_files alone",
-        ),
+        ({"corpus.pile.test_files": "*test*"}, {"corpus.pile.test_lines": 5}, r"corpus\.pile\.test_lines .*joined in WikiText's test_files alone"),
         ({}, {"report": {}}, r"report\.bootstrap: field required"),
     ],
-)
+)  # fmt: skip
 def test_what_one_key_allows_another_refuses(values, allowed, one_more, says):
     change(values, allowed)
     params_file.parse(values)

@@ -11,36 +11,18 @@ from pipelines.questions.guessable import read_guesses, usual_answers
 # relation, subject, question, object, acceptable answers; the facts are those of PopQA and
 # EntityQuestions
 ITEMS = [
-    (
-        "capital",
-        "Q1",
-        "What is the capital of canton of Marseille-Belsunce?",
-        "Marseille",
-        ["Marseille", "Marseilles"],
-    ),
-    (
-        "capital",
-        "Q2",
-        "What is the capital of Ohio?",
-        "Columbus",
-        ["Columbus", "O"],
-    ),  # O is in Ohio, but no word
+    ("capital", "Q1", "What is the capital of canton of Marseille-Belsunce?", "Marseille", ["Marseille", "Marseilles"]),
+    ("capital", "Q2", "What is the capital of Ohio?", "Columbus", ["Columbus", "O"]),  # O is in Ohio, but no word
     ("color", "Q3", "What color is Reading?", "red", ["red", "rot"]),
     ("color", "Q4", "What color is blood?", "red", ["red"]),
     ("color", "Q5", "What color is the sky?", "blue", ["blue", "red"]),
-    (
-        "color",
-        "Q6",
-        "What color is royal blue?",
-        "blue",
-        ["Blue"],
-    ),  # its label is not among its answers
+    ("color", "Q6", "What color is royal blue?", "blue", ["Blue"]),  # its label is not among its answers
     ("color", "Q6", "What color is royal blue?", "azure", ["azure"]),
     ("color", "Q7", "What color is coal?", "black", ["black"]),
     ("country", "Q8", "In what country is Toledo?", "Spain", ["Spain", "ES"]),
     ("country", "Q9", "In what country is Ohio?", "United States", ["United States", "US"]),
     ("country", "Q10", "In what country is Maine?", "United States", ["United States"]),
-]
+]  # fmt: skip
 
 
 def guesses(tmp_path, *drop: str):

@@ -2,7 +2,6 @@
 index was built.
 """
 
-import itertools
 import math
 import os
 import re
@@ -14,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 import bm25s
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -303,7 +301,7 @@ def renamed(file, old: str, new: str) -> None:
         (lambda folder, patch: patch.setattr(bm25, "DOCUMENT", "{text}"), "another document "),
         (
             lambda folder, patch: renamed(folder / "out/meta.json", "Snowball", "Other"),
-            "another analyser",
+            r"another analyser .*; `longtail run` makes it anew",
         ),
     ],
 )
@@ -391,61 +389,3 @@ def test_an_index_is_searched_in_its_own_language(tmp_path):
     positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
     assert scores[0][0] > scores[0][1]
-
-
-def test_an_index_of_unfolded_terms_is_not_searched(searching, tmp_path):
-    """Of before words were folded: it would find nothing for words with marks, without a word."""
-    searching()
-    before = "NFKC, lower case, words, Lucene's English stop words, Snowball english"
-    renamed(tmp_path / "out/meta.json", Analyser().name, before)
-    with pytest.raises(LongtailError, match=r"another analyser .*; `longtail run` makes it anew"):
-        bm25.BM25(tmp_path / "out", tmp_path / "docs.parquet")
-
-
-RUSSIAN = language.read_language("ru")
-HINDI = msgspec.structs.replace(
-    language.ENGLISH,
-    name="Hindi",
-    terms=language.Terms(stemmer="hindi", stop_words="का की के में है", stop_words_by="A test's"),
-)
-
-
-def recall_at_1(folder, monkeypatch, spoken, names):
-    """The share of names whose passage comes first. `names`: as typed -> as its passage has it."""
-    monkeypatch.setattr(bm25, "codes", lambda: ["xx"])
-    monkeypatch.setattr(bm25, "read_language", lambda _: spoken)
-    docs = write(folder, list(names.values()))
-    bm25_build.build(
-        docs, folder / "out", vectors.MEMORY_GB, vectors.compute(), "index", language=spoken
-    )
-    positions, scores = bm25.BM25(folder / "out", docs).search(list(names), 2)
-    is_first = (positions[:, 0] == np.arange(len(names))) & (scores[:, 0] > scores[:, 1])
-    return is_first.mean()
-
-
-def test_russian_names_are_found_without_their_marks(tmp_path, monkeypatch):
-    """Stress, ё, and й and ё in two code points."""
-    given = ["Оле\u0301г", "Тиму\u0301р", "Семён", "Андре\u0301й", "Пе\u0300тр", "А\u0301нна"]
-    family = ["Ле\u0301бедев", "Горбачёв", "Королёв", "Ча\u0301йкин", "Аксёнов", "Бу\u0301дько"]
-    names = {}
-    for first, last in itertools.product(given, family):
-        written = f"{first} {last}"
-        passage = f"{written} — учёный из города Вельм."
-        typed = written.replace("\u0301", "").replace("ё", "е").replace("е\u0300", "е")
-        form = "NFD" if len(names) % 2 else "NFC"
-        names[typed] = unicodedata.normalize(form, passage)
-    assert recall_at_1(tmp_path, monkeypatch, RUSSIAN, names) == 1
-
-
-def test_hindi_names_are_found_without_their_nuktas(tmp_path, monkeypatch):
-    """Nuktas in one code point and in two, joiners, and words that differ by a vowel sign only."""
-    given = ["फ़रीद", "ज़ीनत", "विनोद", "विनीद", "क़ासिम", "प्रेमा"]
-    family = ["ख़ान", "राठौड़", "शर्मा", "शूर्मा", "क्\u200dषेत्री", "ग़ालिब"]
-    names = {}
-    for first, last in itertools.product(given, family):
-        written = f"{first} {last}"
-        passage = f"{written} वेल्म के एक लेखक हैं।"
-        plain = unicodedata.normalize("NFD", written)
-        typed = plain.replace("\u093c", "").replace("\u200d", "")
-        names[typed] = unicodedata.normalize("NFC", passage) if len(names) % 2 else passage
-    assert recall_at_1(tmp_path, monkeypatch, HINDI, names) == 1

@@ -285,24 +285,12 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
         open_encoder(tmp_path)
     bert, tower = (json.loads((source / "config.json").read_text()) for source in (folder, dpr[0]))
     for source, config, message in (
-        (
-            folder,
-            bert | {"num_hidden_layers": 2},
-            r"no weights for .* of BertModel, encoder\.layer\.1",
-        ),
+        (folder, bert | {"num_hidden_layers": 2}, r"no weights for .* of BertModel, encoder\.layer\.1"),
         (folder, bert | {"hidden_size": "wide"}, r"not an encoder: .*hidden_size"),
         (folder, {"model_type": "t5"}, r"t5 is no BERT-like encoder of texts alone"),
-        (
-            dpr[0],
-            tower | {"architectures": ["DPRQuestionEncoder"]},
-            r"no weights for .* of DPRQuestionEncoder",
-        ),
-        (
-            dpr[0],
-            tower | {"architectures": ["DPRReader"]},
-            r"says DPRReader, expected one of DPR's encoders",
-        ),
-    ):
+        (dpr[0], tower | {"architectures": ["DPRQuestionEncoder"]}, r"no weights for .* of DPRQuestionEncoder"),
+        (dpr[0], tower | {"architectures": ["DPRReader"]}, r"says DPRReader, expected one of DPR's encoders"),
+    ):  # fmt: skip
         broken = shutil.copytree(source, tmp_path / "broken", dirs_exist_ok=True)
         (broken / "config.json").write_text(json.dumps(config))
         with pytest.raises(LongtailError, match=message):

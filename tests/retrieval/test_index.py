@@ -161,18 +161,12 @@ def test_published_vectors_give_the_same_index(made, settings):
     [
         (lambda made: write_docs(DOCS, [*made.texts[:-1], "another text"]), "another docs"),
         (lambda made: tiny_models.encoder(MODEL, seed=1), "another encoder"),
-        (
-            lambda made: cut(OUT / "embeddings/000000.npy"),
-            r"000000\.npy: damaged \(.*\), expected embeddings;",
-        ),
-        (
-            lambda made: cut(next(MODEL.glob("*.safetensors"))),
-            "model: model.safetensors: damaged or cut off",
-        ),
+        (lambda made: cut(OUT / "embeddings/000000.npy"), r"000000\.npy: damaged \(.*\), expected embeddings;"),
+        (lambda made: cut(next(MODEL.glob("*.safetensors"))), "model: model.safetensors: damaged or cut off"),
         (lambda made: (MODEL / "config.json").unlink(), r"model: no config\.json"),
         (lambda made: (OUT / "meta.json").write_text("{"), "no meta.json to read"),
     ],
-)
+)  # fmt: skip
 def test_parts_that_do_not_go_together_are_refused(made, harm, named):
     harm(made)
     with pytest.raises(LongtailError, match=named) as error:

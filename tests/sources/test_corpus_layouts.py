@@ -221,23 +221,15 @@ def test_a_header_that_names_no_text_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        (
-            "queries.jsonl",
-            lines({"_id": "q0", "text": "where is velm", "metadata": {}}),
-            "queries or judgements",
-        ),
+        ("queries.jsonl", lines({"_id": "q0", "text": "where is velm", "metadata": {}}), "queries or judgements"),
         ("queries/test.jsonl", two("text", "title", "_id"), "queries or judgements"),
         ("run.txt", "0 Q0 17 1 15.218000 Anserini\n", "a TREC run; name it, its topics"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
-        (
-            "qrels/test.tsv",
-            "query-id\tcorpus-id\tscore\nq0\td0\t1\n",
-            "a table of query-id, corpus-id, score",
-        ),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "a table of query-id, corpus-id, score"),
         ("notes.tsv", f"id\ttext\n1\t{HARBOUR}\n", "a table of id, text; for passages"),
         ("docs.jsonl", lines({"id": 1, "body": HARBOUR}), "the layout of no data set"),
     ],
-)
+)  # fmt: skip
 def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reason):
     path = saved(tmp_path / name, data)
     assert reason in data_files.recognise(path).reason

@@ -35,21 +35,13 @@ def test_a_stray_quote_anywhere_costs_its_row_alone(tmp_path_factory, place):
 
 def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
     for text, columns, rows in [
-        (
-            '1,"a\nb",2,3\n4,5\n',
-            2,
-            [None, ['b"', "2", "3"], ["4", "5"]],
-        ),  # lines that would be a row of another width
+        ('1,"a\nb",2,3\n4,5\n', 2, [None, ['b"', "2", "3"], ["4", "5"]]),  # lines that would be a row of another width
         ('1,"a\nb",2,3\n4,5\n', 4, [["1", "a\nb", "2", "3"], ["4", "5"]]),
         (f"{'x' * 200_000},1\n2,3\n", 2, [None, ["2", "3"]]),  # a cell too long for Python's reader
         ("\ufeffa,b\nc,d\n", 2, [["a", "b"], ["c", "d"]]),  # a byte order mark
         ("\ufeffa,b\r\nc,d\r\n", 2, [["a", "b"], ["c", "d"]]),
-        (
-            f'1,"{chr(10) * LINES_PER_ROW}"\n2,3\n',
-            2,
-            [None, *[[]] * (LINES_PER_ROW - 1), None, ["2", "3"]],
-        ),
-    ]:
+        (f'1,"{chr(10) * LINES_PER_ROW}"\n2,3\n', 2, [None, *[[]] * (LINES_PER_ROW - 1), None, ["2", "3"]]),
+    ]:  # fmt: skip
         (tmp_path / "a.csv").write_bytes(text.encode())
         assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", columns)] == rows
 

@@ -178,21 +178,11 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
     os.mkfifo("root/pipe")
     for files, change, wikidata, message in [
         ({"nq": ["good.jsonl", "none/*.jsonl"]}, HERE, {}, r"root/none/\*\.jsonl: no such file"),
-        (
-            {"nq": ["good.jsonl"], "films": ["good.jsonl"]},
-            HERE,
-            {},
-            "fetch.files has films, expected some of wikidata",
-        ),
+        ({"nq": ["good.jsonl"], "films": ["good.jsonl"]}, HERE, {}, "fetch.files has films, expected some of wikidata"),
         ({"nq": ["../outside.jsonl"]}, HERE, {}, "expected a glob below fetch.root"),
         ({"nq": ["/etc/hosts"]}, HERE, {}, "expected a glob below fetch.root"),
         ({"nq": ["link.jsonl"]}, HERE, {}, "link to outside"),
-        (
-            {"nq": ["d*"]},
-            HERE,
-            {},
-            "root/dangling.jsonl: a folder, or a link to nothing, expected a file",
-        ),
+        ({"nq": ["d*"]}, HERE, {}, "root/dangling.jsonl: a folder, or a link to nothing, expected a file"),
         ({"nq": ["o*"]}, HERE, {}, "root/other: a folder, or"),
         ({"nq": ["pi*"]}, HERE, {}, "root/pipe: .*expected a file"),
         ({"nq": ["good.jsonl", "empty.jsonl"]}, HERE, {}, "empty.jsonl: empty"),
@@ -200,18 +190,13 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
         ({}, HERE, {}, "fetch.files is empty"),
         ({"nq": ["*.jsonl"]}, HERE | {"root": "nowhere"}, {}, "nowhere: no such folder"),
         ({"nq": ["*.jsonl"]}, HERE | {"root": None}, {}, "fetch.root is null"),
-        (
-            {},
-            HERE,
-            QUERIED,
-            "wikidata.source is query_service and fetch.source files, expected wikimedia",
-        ),
+        ({}, HERE, QUERIED, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
         ({"wikidata": ["x.json"]}, {}, QUERIED, "fetch.files names a dump under wikidata"),
         (POPQA, PAGES | HERE, {}, "fetch.pages asks for .*expected fetch.source: wikimedia"),
         ({"nq": ["good.jsonl"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
         (POPQA | {"wikipedia": ["x.xml"]}, PAGES, {}, "leave the dump out"),
         ({"popqa": ["good.jsonl"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
-    ]:
+    ]:  # fmt: skip
         with pytest.raises(LongtailError, match=message):
             run(settings(files, **change), queried.model_copy(update={"source": "dump"} | wikidata))
         assert not wikimedia.requests

@@ -77,33 +77,21 @@ def test_a_files_content_says_how_it_is_packed_whatever_its_name(tmp_path: Path,
     ("data", "said"),
     [
         (zipped({"a.csv": LINES})[:-30], "cut in the middle or corrupt, expected a complete .zip"),
-        (
-            zipped({"a.csv": LINES}, zipfile.ZIP_STORED).replace(b"third", b"Third", 1),
-            "corrupt, .*Bad CRC",
-        ),
-        (
-            zipped({"a.csv": LINES, "b/c.csv": LINES}),
-            r"a zip with 2 files \(a.csv, b/c.csv\), expected one; unpack it",
-        ),
+        (zipped({"a.csv": LINES}, zipfile.ZIP_STORED).replace(b"third", b"Third", 1), "corrupt, .*Bad CRC"),
+        (zipped({"a.csv": LINES, "b/c.csv": LINES}), r"a zip with 2 files \(a.csv, b/c.csv\), expected one; unpack it"),
         (zipped({"a/": b"", ".a": b"x"}), "a zip with no file"),
         (zipped({"a.csv": LINES}, password=True), "a complete .zip file without a password"),
-        (
-            zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}),
-            "an Excel workbook, .*save it as CSV",
-        ),
+        (zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "an Excel workbook, .*save it as CSV"),
         (zipped({"archive/data.pkl": b"", "archive/version": b""}), "a PyTorch file"),
         (PACK[".gz"](PACK[".gz"](LINES)), r"\.gz data inside \.gz, .*unpack it first"),
         (zipped({"a.gz": PACK[".gz"](LINES)}), r"\.gz data inside \.zip, .*unpack it first"),
         (PACK[".xz"](b"PAR1" + LINES), r"Parquet data inside \.xz, .*unpack it first"),
         (b"PAR1" + LINES, "Parquet data, expected text"),
         (PACK[".gz"](b"x" * 257 + b"ustar" + LINES), "an archive, .*unpack it"),
-        (
-            PACK[".gz"](b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n"),
-            "a Git LFS pointer",
-        ),
+        (PACK[".gz"](b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n"), "a Git LFS pointer"),
         (utf16(LINES, "le")[:-1], "damaged or cut, expected UTF-16"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_unpacked_is_refused_in_a_line(
     tmp_path: Path, data: bytes, said: str
 ) -> None:

@@ -210,35 +210,17 @@ LINES = ["Velm\nA harbour.", "Mira\nA town: small."]
 @pytest.mark.parametrize(
     ("record", "passages"),
     [
-        (
-            {"question": "Who?", "ctxs": [SCORED[0], {"id": "4", "score": "0.5"} | GIVEN[1]]},
-            WITH_SCORES,
-        ),
+        ({"question": "Who?", "ctxs": [SCORED[0], {"id": "4", "score": "0.5"} | GIVEN[1]]}, WITH_SCORES),
         ({"query": "Who?", "contexts": GIVEN}, [ONE, TWO]),
         ({"question": "Who?", "output": {"pred": "x", "retrieval_result": GIVEN}}, [ONE, TWO]),
-        (
-            {
-                "question": "Who?",
-                "retrieval_result": [{"contents": f'"{line[:4]}"{line[4:]}'} for line in LINES],
-            },
-            [ONE, TWO],
-        ),
+        ({"question": "Who?", "retrieval_result": [{"contents": f'"{line[:4]}"{line[4:]}'} for line in LINES]}, [ONE, TWO]),
         ({"input": "Who?", "output": [{"answer": "x", "provenance": GIVEN}]}, [ONE, TWO]),
-        (
-            {"question": "Who?", "docs": LINES, "doc_scores": [1.5, 0.5]},
-            [(*ONE[:3], 1.5), (*TWO[:3], 0.5)],
-        ),
+        ({"question": "Who?", "docs": LINES, "doc_scores": [1.5, 0.5]}, [(*ONE[:3], 1.5), (*TWO[:3], 0.5)]),
         ({"question": "Who?", "docs": LINES, "doc_scores": [1.5]}, [ONE, TWO]),
-        (
-            {
-                "question": "Who?",
-                "passages": [f"Document 1 (Title: {t['title']}):  {t['text']}" for t in GIVEN],
-            },
-            [TWO, ONE],
-        ),
+        ({"question": "Who?", "passages": [f"Document 1 (Title: {t['title']}):  {t['text']}" for t in GIVEN]}, [TWO, ONE]),
         ({"user_input": "Who?", "retrieved_contexts": ["A town: small.", ""]}, [("", *TWO[1:])]),
     ],
-)
+)  # fmt: skip
 def test_the_passages_of_every_system_are_read(tmp_path, name, record, passages):
     record = json.loads(json.dumps(record))
     for passage in record.get("ctxs", ()) if name.endswith(".parquet") else ():

@@ -86,39 +86,23 @@ REDIRECT = "INSERT INTO `redirect` VALUES (10,0,'A','','');\n-- Dump completed\n
 PAGE = "INSERT INTO `page` VALUES (10,0,'A',1,0,0.3,'20231019064200',NULL,1,1,'wikitext',NULL);\n-- Dump completed\n"
 READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "wikidata": ("d.json.gz", f"[\n{json.dumps(ITEM)}\n]\n", wikidata_rows),
-    "wikipedia": (
-        "pages-articles.xml.bz2",
-        XML,
-        lambda path, rejects: list(read_articles(Part(path), rejects)),
-    ),
+    "wikipedia": ("pages-articles.xml.bz2", XML, lambda path, rejects: list(read_articles(Part(path), rejects))),
     "c4": ("c.json.gz", '{"text": "a"}\n', of_files(c4_sample.read_c4)),
     "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
     "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
-    "psgs": (
-        "psgs_w100.tsv.gz",
-        "id\ttext\ttitle\n1\ta\tA\n",
-        of_part(source_documents.read_wikipedia),
-    ),
+    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_wikipedia)),
     "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(wikitext.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
     "redirects": ("redirect.sql.gz", REDIRECT, table("redirect")),
     "page table": ("page.sql.gz", PAGE, table("page")),
     "questions": ("q.jsonl", QUESTION, of_folder(question_files.read_questions)),
     "question list": ("q.json", "[]", of_folder(question_files.read_questions)),
-    "question table": (
-        "q.parquet",
-        parquet(question=["a"], answer=["b"]),
-        of_folder(question_files.read_questions),
-    ),
-    "questions with passages": (
-        "q.jsonl",
-        PASSAGES,
-        of_folder(passage_files.read_questions_with_passages),
-    ),
+    "question table": ("q.parquet", parquet(question=["a"], answer=["b"]), of_folder(question_files.read_questions)),
+    "questions with passages": ("q.jsonl", PASSAGES, of_folder(passage_files.read_questions_with_passages)),
     "predictions": ("a.csv.gz", "id,pred\n1,a\n", predictions),
     "prediction list": ("a.json", '[{"id": 1, "pred": "a"}]', predictions),
     "prediction table": ("a.parquet", parquet(id=["1"], pred=["a"]), predictions),
-}
+}  # fmt: skip
 OF_FOLDERS = ("questions", "question list", "question table", "questions with passages")
 HTML = b"\xef\xbb\xbf \n<HTML lang=en>429</html>"
 SPOILS = {
@@ -127,15 +111,9 @@ SPOILS = {
     "empty once decompressed": (lambda whole, pack: pack(b""), "nothing in it once decompressed"),
     "an HTML page": (lambda whole, pack: HTML, "an HTML page, expected data"),
     "a compressed HTML page": (lambda whole, pack: pack(HTML), "an HTML page, expected data"),
-    "cut": (
-        lambda whole, pack: whole[: len(whole) * 2 // 3],
-        "cut in the middle|damaged .*, expected a Parquet",
-    ),
-    "rubbish in it": (
-        lambda whole, pack: whole[:4] + b"\xff" * 40 + whole[44:],
-        "corrupt|damaged|cut in the middle",
-    ),
-}
+    "cut": (lambda whole, pack: whole[: len(whole) * 2 // 3], "cut in the middle|damaged .*, expected a Parquet"),
+    "rubbish in it": (lambda whole, pack: whole[:4] + b"\xff" * 40 + whole[44:], "corrupt|damaged|cut in the middle"),
+}  # fmt: skip
 
 
 PACKED = ("empty once decompressed", "a compressed HTML page")

@@ -97,26 +97,11 @@ def test_bad_lines_and_bad_parquet_are_named(tmp_path, monkeypatch) -> None:
     ):
         read(read_documents, path)
     for columns, names, reader, said in (
-        (
-            [["x"], ["y"]],
-            ["text", "text"],
-            read_documents,
-            "two columns 'text', expected one of each name",
-        ),
-        (
-            [[1], ["x"]],
-            ["text", "content"],
-            read_documents,
-            "columns text, content, expected a column `text`",
-        ),
+        ([["x"], ["y"]], ["text", "text"], read_documents, "two columns 'text', expected one of each name"),
+        ([[1], ["x"]], ["text", "content"], read_documents, "columns text, content, expected a column `text`"),
         ([["x"]], ["page"], read_wikitext, "columns page, expected a column `text`"),
-        (
-            [pa.nulls(2, pa.string())],
-            ["text"],
-            read_wikitext,
-            "no article, expected lines ' = Title = '",
-        ),
-    ):
+        ([pa.nulls(2, pa.string())], ["text"], read_wikitext, "no article, expected lines ' = Title = '"),
+    ):  # fmt: skip
         pq.write_table(pa.table(columns, names=names), path)
         with pytest.raises(LongtailError, match=rf"a\.parquet: {said}"):
             read(reader, path)

@@ -171,37 +171,14 @@ TAIWAN = {"zh": "台湾", "zh-hant": "臺灣", "zh-tw": "台灣"}
 
 def test_names_are_those_of_the_language_and_never_english(tmp_path):
     for code, labels, aliases, titles, expected in [
-        (
-            "de",
-            *MUNICH,
-            {"en": "Munich", "de": "München"},
-            ("München", ["Minga", "Isar-Athen"], "München", [2]),
-        ),
-        (
-            "de",
-            {"en": "Ada", "mul": "A. L."},
-            {"mul": ["L."], "en": ["A"]},
-            {"de": "A"},
-            ("A. L.", ["L."], "A", [2]),
-        ),
+        ("de", *MUNICH, {"en": "Munich", "de": "München"}, ("München", ["Minga", "Isar-Athen"], "München", [2])),
+        ("de", {"en": "Ada", "mul": "A. L."}, {"mul": ["L."], "en": ["A"]}, {"de": "A"}, ("A. L.", ["L."], "A", [2])),
         ("de", {"en": "Norland"}, {}, {"de": "Nordland"}, (None, [], "Nordland", [2])),
         ("de", {"en": "Velm", "fr": "Vide"}, {"en": ["Velm"]}, {"en": "Velm"}, None),
-        (
-            "ja",
-            {"ja": "東京"},
-            {},
-            {"en": "Tokyo"},
-            ("東京", [], None, []),
-        ),  # another language's article has no claims
+        ("ja", {"ja": "東京"}, {}, {"en": "Tokyo"}, ("東京", [], None, [])),  # another language's article has no claims
         ("zh", TAIWAN, {}, {"zh": "T"}, ("台湾", ["臺灣", "台灣"], "T", [2])),
-        (
-            "zh",
-            {"mul": "Taiwan", "en": "Taiwan (island)"},
-            {},
-            {"zh": "T"},
-            ("Taiwan", [], "T", [2]),
-        ),
-    ]:
+        ("zh", {"mul": "Taiwan", "en": "Taiwan (island)"}, {}, {"zh": "T"}, ("Taiwan", [], "T", [2])),
+    ]:  # fmt: skip
         one = item(1, claims={"P50": [statement(2)]}) | {
             "labels": {code: {"language": code, "value": text} for code, text in labels.items()},
             "aliases": {

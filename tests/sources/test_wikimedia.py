@@ -76,19 +76,13 @@ def test_a_redirect_is_followed_to_a_host_that_is_named(client, wikimedia, page)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (
-            Fault(503, b"try \n later"),
-            r"/page\?a=1: the server answers 503 Service Unavailable: try later; gave up",
-        ),
+        (Fault(503, b"try \n later"), r"/page\?a=1: the server answers 503 Service Unavailable: try later; gave up"),
         (Fault(body=b"{"), "cut JSON; gave up"),
         (busy("86400"), "429 .*asks to wait 86400 s; run again then"),
-        (
-            Fault(403, b"no contact in your User-Agent"),
-            r"answers 403 Forbidden: no contact in your User-Agent$",
-        ),
+        (Fault(403, b"no contact in your User-Agent"), r"answers 403 Forbidden: no contact in your User-Agent$"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_fault_that_stays_is_an_error(
     client, wikimedia, page, pauses, fault: Fault, message: str
 ) -> None:

@@ -26,32 +26,17 @@ XML = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 TABLE = pa.table({"id": ["1"], "pred": ["a"]})
 STAND_INS = {
     "LFS": (LFS, "a Git LFS pointer, expected data; run git lfs pull"),
-    "LFS with an extension": (
-        LFS.replace(b"oid", b"ext-0-x sha256:ab\noid", 1),
-        "a Git LFS pointer",
-    ),
+    "LFS with an extension": (LFS.replace(b"oid", b"ext-0-x sha256:ab\noid", 1), "a Git LFS pointer"),
     "LFS of Windows": (LFS.replace(b"\n", b"\r\n"), "a Git LFS pointer"),
     "LFS in its first version": (LFS.replace(b"git-lfs", b"hawser"), "a Git LFS pointer"),
     "annex": (b"/annex/objects/SHA256E-s4--ab.csv\n", "a git-annex pointer, .*run git annex get"),
-    "annex' link as a text": (
-        b"../.git/annex/objects/aa/b/SHA1-s1--c/SHA1-s1--c",
-        "a git-annex pointer",
-    ),
-    "dvc": (
-        b"outs:\n- md5: ab\n  size: 3\n  hash: md5\n  path: a.csv\n",
-        "a .dvc file, .*run dvc pull",
-    ),
-    "dvc's import": (
-        b"md5: ab\nfrozen: true\ndeps:\n- path: a\n  repo:\n    url: x\n",
-        "a .dvc file, .*run dvc pull",
-    ),
+    "annex' link as a text": (b"../.git/annex/objects/aa/b/SHA1-s1--c/SHA1-s1--c", "a git-annex pointer"),
+    "dvc": (b"outs:\n- md5: ab\n  size: 3\n  hash: md5\n  path: a.csv\n", "a .dvc file, .*run dvc pull"),
+    "dvc's import": (b"md5: ab\nfrozen: true\ndeps:\n- path: a\n  repo:\n    url: x\n", "a .dvc file, .*run dvc pull"),
     "S3": (XML + b"<Error><Code>AccessDenied</Code></Error>", "a server's error page"),
-    "Azure": (
-        b"\xef\xbb\xbf" + XML + b"<Error><Code>BlobNotFound</Code></Error>",
-        "a server's error page",
-    ),
+    "Azure": (b"\xef\xbb\xbf" + XML + b"<Error><Code>BlobNotFound</Code></Error>", "a server's error page"),
     "XHTML": (XML + b"<!DOCTYPE html><html/>", "an HTML page"),
-}
+}  # fmt: skip
 
 
 def written(write) -> bytes:
@@ -81,15 +66,9 @@ def archive() -> bytes:
 
 CONVERTS = "iconv -f {} -t utf-8 a.jsonl > utf8-a.jsonl"
 FORMATS = {
-    "Excel": (
-        lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99),
-        "an Office file .*save it as CSV",
-    ),
+    "Excel": (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an Office file .*save it as CSV"),
     "SQLite": (database, "an SQLite database, .*sqlite3 -header -csv a.jsonl"),
-    "Feather": (
-        lambda: written(lambda out: pyarrow.feather.write_feather(TABLE, out)),
-        "an Arrow file, .*Parquet",
-    ),
+    "Feather": (lambda: written(lambda out: pyarrow.feather.write_feather(TABLE, out)), "an Arrow file, .*Parquet"),
     "datasets' Arrow": (stream, "an Arrow file, .*Parquet"),
     "pickle": (lambda: pickle.dumps([1]), "a pickle"),
     "NumPy": (lambda: written(lambda out: np.save(out, [1])), "a file of NumPy, "),
@@ -98,15 +77,9 @@ FORMATS = {
     "7z": (lambda: b"7z\xbc\xaf\x27\x1c\0", "an archive, .*unpack it"),
     "RAR": (lambda: b"Rar!\x1a\x07\x01\0", "an archive, .*unpack it"),
     "tar": (archive, "an archive, .*unpack it"),
-    "UTF-16 alone": (
-        lambda: "id\n1".encode("utf-16le"),
-        "UTF-16 without its mark, .*" + CONVERTS.format("utf-16le"),
-    ),
-    "UTF-16, big": (
-        lambda: "id\n1".encode("utf-16be"),
-        "UTF-16 without its mark, .*" + CONVERTS.format("utf-16be"),
-    ),
-}
+    "UTF-16 alone": (lambda: "id\n1".encode("utf-16le"), "UTF-16 without its mark, .*" + CONVERTS.format("utf-16le")),
+    "UTF-16, big": (lambda: "id\n1".encode("utf-16be"), "UTF-16 without its mark, .*" + CONVERTS.format("utf-16be")),
+}  # fmt: skip
 
 
 def refused(read, path, said: str) -> None:
