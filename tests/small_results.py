@@ -46,7 +46,7 @@ SETTINGS = SimpleNamespace(
         "e5-base": tiny_models.retriever(path="intfloat/e5-base", revision="0" * 40, pooling="cls"),
     },
     retrievers=["dense"],
-    lsr=SimpleNamespace(lm="big"),
+    lsr=SimpleNamespace(lm="big", likelihood="prob"),
     popularity=SimpleNamespace(month="2021-10"),
     lm={
         name: tiny_models.local_lm(path=f"/home/someone/{name}-llama", n_shots=n)
