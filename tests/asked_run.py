@@ -43,11 +43,8 @@ QUESTIONS = [  # relation, subject, its number, popularity, question, answer
     ("P106", "Mira Tosh", 7, 700_000, "What is Mira Tosh's occupation?", "author"),
 ]
 CUTS = {"P57": 71.0, "P36": None, "P106": 0.0}
-OBSERVED = {
-    "P57": [12.0, 900.0],
-    "P36": [5.0, 60.0],
-    "P106": [10.0, 700_000.0],
-}  # least and most popularity tuned on
+# least and most popularity tuned on
+OBSERVED = {"P57": [12.0, 900.0], "P36": [5.0, 60.0], "P106": [10.0, 700_000.0]}
 TEMPLATES = {
     "P57": "Who directed [X]?",
     "P36": "What is the capital of [X]?",
@@ -59,17 +56,13 @@ def write_tables(data: Path) -> None:
     """Write into the folder `data` what `ask` reads to decide: questions, entities, statements and
     thresholds.
     """
-    triples, claims = (
-        data / "knowledge/triples/entities.parquet",
-        data / "knowledge/wikidata/claims.parquet",
-    )
+    triples = data / "knowledge/triples/entities.parquet"
+    claims = data / "knowledge/wikidata/claims.parquet"
     popqa, others = (
         data / f"questions/{name}/{name}.parquet" for name in ("popqa", "entityquestions")
     )
-    thresholds, templates = (
-        data / "adaptive/popularity/thresholds.json",
-        data / "raw/entityquestions",
-    )
+    thresholds = data / "adaptive/popularity/thresholds.json"
+    templates = data / "raw/entityquestions"
     for folder in (
         triples.parent,
         claims.parent,

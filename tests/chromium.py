@@ -38,10 +38,8 @@ def opened(browser):
 
     def open_page(url, **more):
         contexts.append(browser.new_context(**more))
-        page, own = (
-            contexts[-1].new_page(),
-            url if url.startswith("file:") else "/".join(url.split("/")[:3]),
-        )
+        page = contexts[-1].new_page()
+        own = url if url.startswith("file:") else "/".join(url.split("/")[:3])
         page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))

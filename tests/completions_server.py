@@ -124,9 +124,8 @@ class Completions(Server):
                 choice = self._echoed(ids, choice)
             if self.chat:
                 choice["logprobs"] = {"content": _as_chat(choice["logprobs"])}
-            choices.insert(
-                0, {"index": index, "finish_reason": "length", **choice}
-            )  # in no helpful order
+            # in no helpful order
+            choices.insert(0, {"index": index, "finish_reason": "length", **choice})
             if not self.logprobs or (body.get("echo") and not self.echo):
                 choices[0]["logprobs"] = None
         read = sum(

@@ -24,9 +24,8 @@ from xdist.scheduler import LoadFileScheduling
 from pipelines import redaction
 from pipelines.work import executors, http
 
-gc.set_threshold(
-    100_000, 50, 50
-)  # a million objects of torch, Prefect and MLflow are there to stay
+# a million objects of torch, Prefect and MLflow are there to stay
+gc.set_threshold(100_000, 50, 50)
 settings.register_profile(
     "on any machine",
     deadline=None,

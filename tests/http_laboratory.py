@@ -61,9 +61,8 @@ class Laboratory:
     now: float = 0.0  # of the client's clock, which no test waits for
     refusing: int = 0  # so many connections are refused
     right: dict = field(default_factory=dict)  # the rows without a fault, by client and scheme
-    looked: threading.Event = field(
-        default_factory=threading.Event
-    )  # a client has looked at its clock
+    # a client has looked at its clock
+    looked: threading.Event = field(default_factory=threading.Event)
 
     def address(self, server: str = "wikimedia") -> str:
         url = self.wikimedia.address if server == "wikimedia" else self.completions.url

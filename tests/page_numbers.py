@@ -26,9 +26,8 @@ sys.path.insert(0, str(ROOT))
 from pipelines.intervals import Interval, digits_beside_zero  # noqa: E402 - it is found by the line above
 
 NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
-FIGURE = re.compile(
-    rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?"
-)  # with or without interval
+# with or without interval
+FIGURE = re.compile(rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?")
 SHELL = re.compile(
     r"^```sh\n(.*?)^```\n(?:\n<!--output-->\n```\n(?:\.\.\.\n)?(.*?)^  \.\.\.\n```\n)?", re.M | re.S
 )
@@ -70,12 +69,7 @@ FIGURES = {
     "dense": _accuracy("dense"),
     "hybrid": _accuracy("hybrid"),
     "replug": _accuracy("replug"),
-    "popularity-over-doubt": (
-        -100,
-        "metrics/adaptive.json",
-        "popqa.tiny.dense.uncertainty.difference",
-        "",
-    ),
+    "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
     "ensemble": _pile("bits_per_byte", "saved", "k = 5"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
     "documents-in-prompt": _pile("lm_controls", "documents", "control = 'concatenated'"),
@@ -83,7 +77,7 @@ FIGURES = {
     "text-to-document": _pile("lm_controls", "saved_over_same", "control = 'longer_context'", -1),
     "rare": _pile("rare_words", "bits_saved", "least = 100"),
     "frequent": _pile("rare_words", "bits_saved", "least = 10000"),
-}
+}  # fmt: skip
 
 
 def pages(root: Path = ROOT) -> dict[Path, str]:

@@ -193,9 +193,8 @@ class Project:
         elsewhere = [
             folder for folder in os.get_exec_path() if folder != str(Path(sys.executable).parent)
         ]
-        self.environment["PATH"] = os.pathsep.join(
-            elsewhere
-        )  # not activated: stage c's python is found all the same
+        # not activated: stage c's python is found all the same
+        self.environment["PATH"] = os.pathsep.join(elsewhere)
         if prefect:
             self.environment["PREFECT_API_URL"] = prefect.url
 

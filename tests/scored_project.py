@@ -50,10 +50,8 @@ def scored_once(built, settings, tmp_path_factory):
     def make(folder: Path) -> None:
         shutil.copytree(built, folder, dirs_exist_ok=True)
         write_small(folder / "data/models/lm/small", folder / "data/models/lm/tiny")
-        queries, schema = (
-            pq.read_table(folder / QUERIES).to_pylist(),
-            pq.read_schema(folder / QUERIES),
-        )
+        queries = pq.read_table(folder / QUERIES).to_pylist()
+        schema = pq.read_schema(folder / QUERIES)
         queries[-1]["context"] = ""
         pq.write_table(pa.Table.from_pylist(queries, schema), folder / QUERIES)
         with chdir(folder):

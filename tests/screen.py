@@ -62,10 +62,8 @@ class Terminal:
         self.screen = Screen()
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        streams, environment = (
-            dict.fromkeys(("stdin", "stdout", "stderr"), slave),
-            {**environment, "TERM": "xterm"},
-        )
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+        environment = {**environment, "TERM": "xterm"}
         how = {"start_new_session": True, "preexec_fn": _have_terminal}
         self.process = subprocess.Popen(command, cwd=cwd, env=environment, **streams, **how)
         os.close(slave)

@@ -27,16 +27,11 @@ UNTUNED = methods.encoder_folder(Method("dense", "dense"))
 TUNED = methods.encoder_folder(Method("lsr", "dense"))
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "dask": None, "device": "cpu"},
-    "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0}
-    | {"batch_size": 4, "steps": 6, "refresh_steps": 3},
-    "logprobs": {
-        "top_k": 4,
-        "max_queries": 12,
-        "datastore": {"shares": [0.05, 0.5], "max_queries": 6},
-    },
+    "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0} | {"batch_size": 4, "steps": 6, "refresh_steps": 3},
+    "logprobs": {"top_k": 4, "max_queries": 12, "datastore": {"shares": [0.05, 0.5], "max_queries": 6}},
     "replug": {"top_k": 4},
     "report": {"bootstrap": 50},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +93,8 @@ def _write(folder):
         (folder / "data/corpus" / corpus).mkdir(parents=True)
         docs = {"id": [f"{corpus}:{i}" for i in range(30)], "title": titles}
         docs["text"] = tiny_models.words(30, 10 + seed, at_least=4)
-        docs["source_document"] = [
-            "s9" if i // 5 == 2 else f"d{i // 5}" for i in range(30)
-        ]  # s9 is also asked about
+        # s9 is also asked about
+        docs["source_document"] = ["s9" if i // 5 == 2 else f"d{i // 5}" for i in range(30)]
         pq.write_table(pa.table(docs), folder / f"data/corpus/{corpus}/docs.parquet")
     n = 36
     queries = {

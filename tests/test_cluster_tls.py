@@ -54,10 +54,8 @@ def address(root, workplace):
                 if "scheduler" in words
                 else ["--no-dashboard"]
             )
-            command, environment = (
-                [sys.executable, "-m", "dask", *here[1:]],
-                {**os.environ, "PYTHONPATH": str(root)},
-            )
+            command = [sys.executable, "-m", "dask", *here[1:]]
+            environment = {**os.environ, "PYTHONPATH": str(root)}
             process = stack.enter_context(
                 subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
             )

@@ -49,10 +49,8 @@ def test_stages_follow_params_and_their_own_code():
         of_module = [stage for stage in STAGES if module_of(stage) == module]
         keys = {key for stage in of_module for key in followed(stage)[0]}
         named, used = {key.split(".")[0] for key in keys}, sections_of(module)
-        sections = {
-            "lms": "lm.",
-            "retrievers": "retriever.",
-        }  # the path of a model's folder says which it is
+        # the path of a model's folder says which it is
+        sections = {"lms": "lm.", "retrievers": "retriever."}
         lists = {
             name
             for name, section in sections.items()

@@ -11,12 +11,13 @@ KEYS = st.lists(st.text(max_size=5), unique=True, max_size=40)
 
 def test_draws_and_streams_are_the_same_on_every_machine():
     assert draws.uniform(0, "test", "a") == 0.9558713958738062
+    # as published
     splitmix64 = [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,
         4593380528125082431,
-    ]  # as published
+    ]
     assert draws.splitmix64(np.array([1234567], dtype=np.uint64), 4)[0].tolist() == splitmix64
 
 
@@ -29,17 +30,8 @@ def test_many_draws_are_those_of_one_by_one(seed, purpose, keys):
 
 def test_seed_purpose_and_key_all_matter():
     base = draws.uniform(0, "a", "b")
-    assert (
-        len(
-            {
-                base,
-                draws.uniform(1, "a", "b"),
-                draws.uniform(0, "b", "b"),
-                draws.uniform(0, "a", "c"),
-            }
-        )
-        == 4
-    )
+    others = {draws.uniform(1, "a", "b"), draws.uniform(0, "b", "b"), draws.uniform(0, "a", "c")}
+    assert len({base, *others}) == 4
     assert draws.uniform(0, "ab", "c") != draws.uniform(0, "a", "bc")
     first, again, other = (
         draws.generator(3, "bootstrap", key).integers(0, 1 << 40, 5).tolist() for key in "xxy"

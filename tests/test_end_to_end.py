@@ -25,12 +25,8 @@ def test_a_first_run_does_every_stage(finished):
         stages
     )
     *_, never, always, adaptive, advice, path = finished.first.splitlines()
-    assert [line.split()[0] for line in (never, always, adaptive, advice)] == [
-        "without",
-        "always",
-        "adaptive",
-        "advice:",
-    ]
+    expected = ["without", "always", "adaptive", "advice:"]
+    assert [line.split()[0] for line in (never, always, adaptive, advice)] == expected
     report = Path(path.removeprefix("the report: "))
     assert report == finished.folder / "data/report/index.html"
     assert "<html" in report.read_text(encoding="utf-8")
@@ -64,9 +60,8 @@ def test_mlflow_holds_a_parent_with_the_stages_as_children(finished):
     for name, child in children.items():
         assert child.data.params or name == "code", name
         assert child.data.metrics, name
-        inputs = (
-            {"dvc.inputs.md5"} if stages[name].get("deps") else set()
-        )  # fetch reads nothing of ours
+        # fetch reads nothing of ours
+        inputs = {"dvc.inputs.md5"} if stages[name].get("deps") else set()
         assert {"mlflow.source.git.commit", "dvc.stage", "prefect.flow_run_id"} | inputs <= set(
             child.data.tags
         )

@@ -59,10 +59,8 @@ def test_an_error_has_no_password_of_an_address():
 
 def test_texts_that_are_right_stay_as_they_are():
     """Half of a surrogate pair can be printed."""
-    persian, family = (
-        "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
-        "\U0001f469\u200d\U0001f467",
-    )
+    persian = "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    family = "\U0001f469\u200d\U0001f467"
     for text in ("Čapek\n\tþ", persian, family, "a\u0323\u0301"):
         assert safe_text.text(text) == text
     assert safe_text.line("a\ud800b") == "a\ufffdb"

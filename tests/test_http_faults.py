@@ -96,9 +96,8 @@ def in_json(text: bytes) -> Fault:
     return Fault(change=lambda body: body.replace(b"{", b'{"x": ' + text + b", ", 1))
 
 
-PAID = dict.fromkeys(
-    [*COMPLETIONS, "chat"], "refused"
-)  # what would be paid again is not asked again
+# what would be paid again is not asked again
+PAID = dict.fromkeys([*COMPLETIONS, "chat"], "refused")
 UNLISTED = {"checksums": "right"}  # then there is no list
 ANY_FILE = UNLISTED | {"sizes": "refused"}
 ANY_PAGE = ANY_FILE | {"dump listing": "right"}  # which has no JSON

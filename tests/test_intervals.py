@@ -68,11 +68,8 @@ def test_a_gain_is_never_without_a_width():
     assert (found.value, found.low, found.high) == pytest.approx((mean, mean - half, mean + half))
     found = intervals.gain(np.zeros(400), np.arange(400))
     assert found.high == -found.low == pytest.approx(1.97**2 / 800, rel=0.01)
-    assert intervals.gain(np.zeros(4), np.zeros(4)).as_json() == {
-        "value": 0.0,
-        "low": None,
-        "high": None,
-    }
+    expected = {"value": 0.0, "low": None, "high": None}
+    assert intervals.gain(np.zeros(4), np.zeros(4)).as_json() == expected
 
 
 @pytest.mark.parametrize("size", [1, 3, 10])

@@ -141,15 +141,12 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     params.ways = ["hybrid", "hybrid_e5"]
     of_terms = matching(*open_index("bm25", params).search(QUERIES, 100))
-    ids, by_recall = (
-        pq.read_table(docs)["id"].to_pylist(),
-        recall.search_exactly(docs, Path("bm25"), QUERIES, params),
-    )
+    ids = pq.read_table(docs)["id"].to_pylist()
+    by_recall = recall.search_exactly(docs, Path("bm25"), QUERIES, params)
     expected = {}
     for hybrid, dense in (("hybrid", "dense"), ("hybrid_e5", "dense_e5")):
-        of_all = np.array(
-            nearest(params, dense, "wikipedia", QUERIES, 100)
-        )  # ties apart, as the index's
+        # ties apart, as the index's
+        of_all = np.array(nearest(params, dense, "wikipedia", QUERIES, 100))
         assert by_recall[hybrid].tolist() == fuse([of_terms, of_all], 10)[0].tolist()
         of_vectors, _ = open_index(dense, params).search(QUERIES, 100)
         expected[hybrid], scores = fuse([of_terms, of_vectors], 10)

@@ -48,11 +48,8 @@ def test_the_popqa_papers_set_up(composed):
     assert params.parts.tuned == params.parts.scored == []
     assert params.ways == ["closed_book", "bm25", "dense", "genread"]
     (found,) = (params.retriever[name] for name in params.retrievers)
-    assert (found.path, found.similarity, found.pooling) == (
-        "facebook/contriever-msmarco",
-        "dot",
-        "mean",
-    )
+    expected = ("facebook/contriever-msmarco", "dot", "mean")
+    assert (found.path, found.similarity, found.pooling) == expected
     assert [params.lm[name].path for name in params.lms] == [
         *(
             "EleutherAI/gpt-neo-1.3B",
@@ -83,11 +80,8 @@ def test_the_replug_papers_set_up(composed):
     assert params.parts.question_sets == params.parts.answered == ["mmlu", "nq", "triviaqa"]
     shots = [params.answer.of(name, params.lm["llama-2-13b"]).n_shots for name in ("mmlu", "nq")]
     assert shots == [5, 16]
-    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (
-        ["contriever"],
-        "lm",
-        0,
-    )
+    expected = (["contriever"], "lm", 0)
+    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == expected
     retrievers = {name: params.retriever[name] for name in params.retrievers}
     assert list(retrievers) == ["contriever", "bert", "dpr"]
     assert (retrievers["contriever"].path, retrievers["contriever"].pooling) == (
@@ -119,17 +113,14 @@ def test_an_unknown_profile_names_those_there_are(root):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            b"# @package _global_\nprofile: mine\nreplug: {temprature: 1}\n",
-            "unknown key replug.temprature; allowed",
-        ),
+        (b"# @package _global_\nprofile: mine\nreplug: {temprature: 1}\n", "unknown key replug.temprature; allowed"),
         (b"# @package _global_\nprofile: mine\nreplug: [\n", "line 4, column 1"),
         (b"# @package _global_\nprofile: mine\nseed: ${sead}\n", "sead"),
         (b"# @package _global_\nprofile: \xe9\n", "can't decode byte 0xe9"),
         (b"profile: mine\n", "expected `# @package _global_` as its first line"),
         (b"# @package _global_\nprofile: excerpt\n", "then `profile: mine`"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_in_an_own_profile_is_named_in_one_line(root, tmp_path, text, said):
     shutil.copytree(root / "conf", tmp_path / "conf")
     (tmp_path / "conf/profile/mine.yaml").write_bytes(text)

@@ -39,15 +39,8 @@ def test_a_piece_moves_its_bar_as_far_as_it_says_and_ends_whole(shown):
             progress.advance(5, 5)  # a second work of the same piece
         with progress.piece(bar, 4):
             pass
-    assert shown == [
-        "a: 3/10",
-        "inner: 3/4",
-        "inner: 4/4",
-        "a: 6/10",
-        "a: 6/10",
-        "a: 6/10",
-        "a: 10/10",
-    ]
+    expected = ["a: 3/10", "inner: 3/4", "inner: 4/4", "a: 6/10", "a: 6/10", "a: 6/10", "a: 10/10"]
+    assert shown == expected
 
 
 def test_where_no_bar_waits_nothing_is_shown(shown):

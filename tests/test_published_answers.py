@@ -105,11 +105,8 @@ def test_published_answers_are_judged_held_out(served, tmp_path):
     popularity, thresholds, systems = published_answers.tables(files)
 
     of_model = values(popularity, "views", "questions", "accuracy")[:3]
-    assert of_model == [
-        ("all", "40", "25.0"),
-        ("10 to 99", "20", "0.0"),
-        ("100 to 999", "20", "50.0"),
-    ]
+    expected = [("all", "40", "25.0"), ("10 to 99", "20", "0.0"), ("100 to 999", "20", "50.0")]
+    assert of_model == expected
     assert len(popularity.rows) == 3 * len(MODELS)
     # half of 20, and none of 20: 10 / sqrt(20 * 20 * 30 * 10 / 40 / 40 * 40)
     assert popularity.rows[0][-1].startswith("+0.58 [")

@@ -41,12 +41,13 @@ from pipelines.tables.analyses import BY_NAME
 from sample.make.facts import RELATION_IDS, make_world
 from sample.make.sizes import Recipe
 
+# files that a reader or a command writes
 SHOWN = {
     "pipelines/questions/museums.py",
     "conf/profile/mine.yaml",
     "conf/accepted.yaml",
     "conf/baseline.yaml",
-}  # files that a reader or a command writes
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,8 @@ def test_links_lead_to_pages_and_headings_that_are_there(pages):
 def test_files_and_modules_of_the_code_that_pages_name_are_there(pages, root):
     code = r"`((?:pipelines|flows|tests|benchmarks|conf)/[\w/.-]+)`"
     run = r"python ((?:pipelines|flows|tests|benchmarks)/[\w/]+\.py)"
-    texts = {
-        file.name: text for file, text in pages.items() if file.name != "architecture.md"
-    }  # it has its own test
+    # it has its own test
+    texts = {file.name: text for file, text in pages.items() if file.name != "architecture.md"}
     names = [
         (page, *found)
         for page, text in texts.items()
@@ -263,11 +263,8 @@ def test_the_reader_shown_is_there(root, entries, tmp_path, monkeypatch):
     )
     out = Path("data/questions/museums")
     params = SimpleNamespace(ingest=SimpleNamespace(max_reject_share=0.5))
-    assert builder["make"](params, out) == {
-        "questions": 1,
-        "rejected": 1,
-        "rejected.missing_column": 1,
-    }
+    expected = {"questions": 1, "rejected": 1, "rejected.missing_column": 1}
+    assert builder["make"](params, out) == expected
     table = pq.read_table(out / "museums.parquet")
     build_questions.check_columns(out / "museums.parquet")
     assert table.to_pylist() == [question | {"s_uri": None, "split": "test"}]
@@ -543,9 +540,8 @@ def test_pages_name_figures_that_are_known(root):
     texts = page_numbers.pages()
     named = [name for text in texts.values() for name in re.findall(r"<!--([\w-]+)-->\S", text)]
     assert {*named} == {*page_numbers.FIGURES}
-    assert [
-        name for text in texts.values() for name, _ in page_numbers.shown(text)
-    ] == named  # a number follows each
+    # a number follows each
+    assert [name for text in texts.values() for name, _ in page_numbers.shown(text)] == named
     for file, text in texts.items():
         lines = [line for line in text.splitlines() if re.match(r"[\s>*-]*<!--", line)]
         n_outputs = sum(bool(command.output) for command in page_numbers.commands(text))

@@ -271,10 +271,8 @@ def test_replugs_temperature_is_chosen_on_training_alone(judged, project):
     assert judged("temperature")[1] == found, "no held-out question is read"
 
 
-RIGHT = {
-    "dense": [1, 0, 0, 0],
-    "lsr": [1, 1, 1, 0],
-}  # of four questions, with the first document of each retriever
+# of four questions, with the first document of each retriever
+RIGHT = {"dense": [1, 0, 0, 0], "lsr": [1, 1, 1, 0]}
 
 
 @pytest.fixture
@@ -375,10 +373,8 @@ def test_the_tables_compare_each_reward_with_the_control(trained, written_tables
 @pytest.fixture
 def sizes(written, settings, tmp_path):
     """A run of two language models, with small tables."""
-    copy, values = (
-        tmp_path / "sizes/whole",
-        settings | {"lms": ["tiny", "big"], "parts": small_results.PARTS.model_dump()},
-    )
+    copy = tmp_path / "sizes/whole"
+    values = settings | {"lms": ["tiny", "big"], "parts": small_results.PARTS.model_dump()}
     values |= {
         "lm": values["lm"] | {"big": values["lm"]["tiny"]},
         "lsr": values["lsr"] | {"lm": "big"},

@@ -104,10 +104,8 @@ def test_german_questions_are_judged_in_german(built, tmp_path, monkeypatch):
     questions, chosen = built["de"].questions, built["de"].params
     rows = {row["question_id"]: row for row in questions.to_pylist() if row["split"] == "test"}
     known = {row["question"]: row["obj"] for number, row in enumerate(rows.values()) if number % 2}
-    lm, settings = (
-        Knowing(known),
-        chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40}),
-    )
+    lm = Knowing(known)
+    settings = chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40})
     setup = answer.Setup(
         "popqa", "closed_book", lm, None, settings, chosen.replug, 0, "k", None, "de"
     )

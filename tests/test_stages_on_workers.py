@@ -205,9 +205,8 @@ def test_one_to_four_machines_write_the_same_bytes(project, stage, losing, machi
         assert stage(project, compute) == expected
     connect = executors._connect
 
-    def connect_to_several(
-        address,
-    ):  # those that were killed may take a minute on a busy machine to be back
+    # those that were killed may take a minute on a busy machine to be back
+    def connect_to_several(address):
         client = connect(address)
         client.wait_for_workers(2, 120)
         return client

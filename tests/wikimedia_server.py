@@ -62,10 +62,8 @@ class _Handler(Handler):
             server.version and self.headers["Range"] and self.headers["If-Range"] == server.version
         ):
             begin, size = int(self.headers["Range"].removeprefix("bytes=").rstrip("-")), len(body)
-            fault, body = (
-                replace(fault, status=206 if fault.status == 200 else fault.status),
-                body[begin:],
-            )
+            fault = replace(fault, status=206 if fault.status == 200 else fault.status)
+            body = body[begin:]
             headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
         reply(self, body or b"", fault, headers)
 
@@ -117,10 +115,8 @@ class Dumps:
 
     def addresses(self, month: str) -> dict[str, list[str]]:
         """fetch.files for the last dumps by the end of a month, and its page views."""
-        at, views = (
-            self.server.address,
-            f"{month[:4]}/{month}/pageviews-{month.replace('-', '')}-user.bz2",
-        )
+        at = self.server.address
+        views = f"{month[:4]}/{month}/pageviews-{month.replace('-', '')}-user.bz2"
         return {
             "wikidata": [f"{at}/wikidatawiki/entities/latest-all.json.gz"],
             "wikipedia": [f"{at}/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"],
@@ -153,9 +149,8 @@ class Wikidata:
     # property -> (subject, object) in the index's order: "Q1" or a whole IRI
     statements: dict[str, list[tuple[str, str]]]
     articles: dict[str, str]  # item -> title of the English Wikipedia article
-    labels: dict[str, dict] = field(
-        default_factory=dict
-    )  # item -> what its JSON has; else "Label of Q1"
+    # item -> what its JSON has; else "Label of Q1"
+    labels: dict[str, dict] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     in_time: int = 10**9  # a page of more statements than this runs out of time
@@ -228,11 +223,8 @@ class Wikipedia:
     ids: dict[str, int] = field(default_factory=dict)
 
     def api(self, params: dict[str, str]) -> bytes:
-        assert [params[name] for name in ("action", "format", "formatversion")] == [
-            "query",
-            "json",
-            "2",
-        ]
+        expected = ["query", "json", "2"]
+        assert [params[name] for name in ("action", "format", "formatversion")] == expected
         self.ids = {
             title: 1000 + place for place, title in enumerate([*self.texts, *self.redirects])
         }
@@ -243,10 +235,8 @@ class Wikipedia:
         keys = sorted((_key(title) for title in self.ids if not _namespace(title)), key=str)
         if params["apfilterredir"] == "nonredirects":
             keys = [key for key in keys if key.replace("_", " ") not in self.redirects]
-        prefix, start = (
-            _key(_normal(params.get("apprefix", ""))),
-            _key(_normal(params.get("apfrom", ""))),
-        )
+        prefix = _key(_normal(params.get("apprefix", "")))
+        start = _key(_normal(params.get("apfrom", "")))
         start = params.get("apcontinue", start)
         keys = [key for key in keys if key.startswith(prefix) and key >= start]
         limit = min(int(params["aplimit"]), self.listed)

@@ -30,10 +30,8 @@ DOCUMENTS = [
     "The Long Field was made by Mira Tosh.",
     "Black was directed in Velm.",
 ]
-POPULAR, RARE = (
-    QUESTIONS[0][4],
-    QUESTIONS[1][4],
-)  # The Long Field reaches the threshold, Old Reel does not
+# The Long Field reaches the threshold, Old Reel does not
+POPULAR, RARE = (QUESTIONS[0][4], QUESTIONS[1][4])
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +111,8 @@ def test_the_evaluation_and_ask_answer_alike(
 def test_the_model_reads_the_wording_that_was_evaluated(asked):
     assert asked("who made the long field").question == "Who directed The Long Field?"
     first, again = (asked(" Where  is Velm?") for _ in range(2))
-    assert (first.question, first.reading, first.passage.text) == (
-        "Where is Velm?",
-        None,
-        f"Velm\n{DOCUMENTS[0]}",
-    )
+    expected = ("Where is Velm?", None, f"Velm\n{DOCUMENTS[0]}")
+    assert (first.question, first.reading, first.passage.text) == expected
     assert first == again
 
 
@@ -175,17 +170,8 @@ def test_the_command_says_why(longtail):
     )
     assert lines[1] == "asked: Who was the director of Black?"
     assert lines[2] == "subject: Black (Q1); 3 more of that name (--subject QID)"
-    assert lines[3].split() == [
-        "Q3",
-        "900",
-        "views",
-        "BLACK",
-        "[Black",
-        "(1999",
-        "film)],",
-        "director",
-        "known",
-    ]
+    expected = ["Q3", "900", "views", "BLACK", "[Black", "(1999", "film)],", "director", "known"]
+    assert lines[3].split() == expected
     assert (
         lines[7]
         == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71"
@@ -201,11 +187,8 @@ def test_json_for_scripts(longtail):
     code, said, _ = longtail(RARE, "--retriever", "bm25", "--json")
     found = json.loads(said)
     assert code == 0
-    assert (found["lm"], found["pair"], found["reading"]["subject"]["qid"]) == (
-        "tiny",
-        "bm25",
-        "Q90",
-    )
+    expected = ("tiny", "bm25", "Q90")
+    assert (found["lm"], found["pair"], found["reading"]["subject"]["qid"]) == expected
     assert found["decision"] == {
         "retrieve": True,
         "threshold": 71.0,

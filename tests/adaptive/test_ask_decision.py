@@ -58,9 +58,8 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
     for file in (real / "entityquestions/test").glob("*.json"):
         for row in json.loads(file.read_text(encoding="utf-8"))[::100]:
             found = {template.relation for template, _ in subjects.matches(row["question"], known)}
-            assert (
-                file.name.split(".")[0] in found
-            )  # P131 and P276 have one wording: the statements decide
+            # P131 and P276 have one wording: the statements decide
+            assert file.name.split(".")[0] in found
     assert len(rows) == 714
 
 
@@ -77,9 +76,10 @@ def test_a_run_without_wikidata_knows_its_subjects(data, tmp_path):
 def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(data):
     template = subjects.read_question("Who made The Long Field?", data).template
     assert (template.dataset, template.asked) == ("entityquestions", "Who directed {}?")
+    # both have it
     assert (
         subjects.read_question("What is the capital of Norland?", data).template.dataset == "popqa"
-    )  # both have it
+    )
 
 
 def test_namesakes_with_the_relation_come_first(data):
@@ -90,9 +90,8 @@ def test_namesakes_with_the_relation_come_first(data):
     assert known == [("Q3", True), ("Q1", True), ("Q7", True), ("Q2", False)]
     assert found.candidates[1].title == "Black (2005 film)"
     assert subjects.read_question(black, data, "Q2").subject.popularity == 50_000
-    assert (
-        subjects.read_question(black, data, "Q4").subject.label == "The Long Field"
-    )  # by another name
+    # by another name
+    assert subjects.read_question(black, data, "Q4").subject.label == "The Long Field"
     for question, said in ((black, "no such entity"), ("Why?", "no tem")):
         with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
             subjects.read_question(question, data, "Q77")

@@ -37,9 +37,8 @@ def test_a_subject_is_on_one_side_of_each_split():
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_held_out_figures_are_the_definitions(search):
-    tied = (
-        np.random.default_rng(1).integers(1, 30, 300).astype(float)
-    )  # questions of several subjects
+    # questions of several subjects
+    tied = np.random.default_rng(1).integers(1, 30, 300).astype(float)
     pairs, five = made_pairs(300, signal=tied), CHOSEN.model_copy(update={"splits": 5})
     train = splits(pairs, five)
     fitted = held_out.fit(pairs, train, search, five)

@@ -34,9 +34,8 @@ def test_answers_are_paired_by_id(files):
     assert pairs.gains.tolist() == [0, -1, 1]
     assert pairs.subjects.tolist() == ["s2", "s0", "s3"]
     assert pairs.members() == {"P0": slice(0, 2), "P1": slice(2, 3)}
-    np.testing.assert_array_equal(
-        pairs.confidence, [0.0, 1.0, np.nan]
-    )  # nothing said is no confidence at all
+    # nothing said is no confidence at all
+    np.testing.assert_array_equal(pairs.confidence, [0.0, 1.0, np.nan])
     few = [write_answers(file, ["q2", "q3"], [True, False]) for file in files[1:]]
     pairs = read_pairs(files[0], *few)  # questions that nobody answered leave the others theirs
     assert (pairs.subjects.tolist(), pairs.signal.tolist()) == (["s2", "s3"], [10, 20])

@@ -89,9 +89,8 @@ def test_bins_are_the_notebooks_to_the_same_numbers(relations):
 
 def test_bins_keep_unviewed_questions_in_the_lowest_bin():
     popularity = np.array([0.0, 0, 1, 10, 100, 1000])
-    assert (
-        0 < searches.bins(popularity, np.array([1, 1, -1, -1, -1, -1]), ONCE)[0] <= 2
-    )  # with the views of 1
+    # with the views of 1
+    assert 0 < searches.bins(popularity, np.array([1, 1, -1, -1, -1, -1]), ONCE)[0] <= 2
     assert searches.bins(popularity, np.array([1, 1, 1, -1, -1, -1]), ONCE)[0] == pytest.approx(
         10**0.3
     )
@@ -112,11 +111,8 @@ def test_shrunk_weighs_accuracies_by_their_numbers(monkeypatch):
 
     cuts = np.array([[0.0], [2.0], [4.0], [np.inf]])
     own = IN_ORDER, np.array([1, 1, 1, 0, 0, -1]), ONCE  # 0 1 3 2 at the cuts
-    other = (
-        IN_ORDER,
-        np.array([3, -1, -1, 0, 0, 0]),
-        ONCE,
-    )  # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
+    # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
+    other = (IN_ORDER, np.array([3, -1, -1, 0, 0, 0]), ONCE)
     (first, second), pooled = shrunk(1.0, own, other)
     assert (first.tolist(), second.tolist(), pooled.tolist()) == ([4.0], [2.0], [2.0])
     many = IN_ORDER, np.array([8, -9, 0, 0, 0, 0]), ONCE  # 0 8 -1 -1: together 0 9/12 2/12 1/12
@@ -134,6 +130,5 @@ def test_prior_weight_is_the_method_of_moments():
     gained = np.stack([searches.gains_at(*own, cuts) for own in relations])
     squared = np.stack([searches.gains_at(s, g**2, t, cuts) for s, g, t in relations])
     assert searches.prior_weight(gained, squared, n[:, None])[0] == pytest.approx(within / between)
-    assert (
-        searches.prior_weight(gained[:1], squared[:1], n[:1, None])[0] == 1e6
-    )  # one relation is the pool
+    # one relation is the pool
+    assert searches.prior_weight(gained[:1], squared[:1], n[:1, None])[0] == 1e6

@@ -190,11 +190,8 @@ def test_every_closed_book_model_is_tuned_by_every_search(ran):
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
         in_use = ran.rules[lm][method]
-        assert (in_use["above"], in_use["below"], in_use["search"]) == (
-            f"{lm}/{above}",
-            f"{lm}/{below}",
-            "shrunk",
-        )
+        expected = (f"{lm}/{above}", f"{lm}/{below}", "shrunk")
+        assert (in_use["above"], in_use["below"], in_use["search"]) == expected
         for row in (row for row in of_choice if row["search"] == "shrunk"):
             cut = in_use["thresholds"][row["relation"]]
             assert ((math.inf if cut is None else cut), in_use["policy"]) == (
@@ -317,12 +314,8 @@ def test_a_rule_comes_back_from_its_json():
     ("relation", "signal", "retrieve", "why"),
     [
         ("P1", 9, True, "9 is below the threshold of its relation, which is always to retrieve"),
-        (
-            "P1",
-            10,
-            True,
-            "to retrieve; more than was tuned on",
-        ),  # always was the best up to 9; beyond, nobody knows
+        # always was the best up to 9; beyond, nobody knows
+        ("P1", 10, True, "to retrieve; more than was tuned on"),
         ("P2", 0, True, "together, 3.5; less than was tuned on"),
         ("P2", 4, False, "4 is not below the threshold of all relations together, 3.5"),
         ("P3", 3, True, "together, as the rule has none of its relation, 4"),

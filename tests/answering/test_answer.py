@@ -116,10 +116,8 @@ def test_prompts_are_the_golden_ones(questions):
     for dataset in ("popqa", "entityquestions"):
         for method in ("closed_book", "bm25", "genread", "replug"):
             for n_shots in (0, 3):
-                lm, chosen = (
-                    EchoingLM(),
-                    CHOSEN.model_copy(update={"n_shots": n_shots, "max_questions": 2}),
-                )
+                lm = EchoingLM()
+                chosen = CHOSEN.model_copy(update={"n_shots": n_shots, "max_questions": 2})
                 hashes = ask(questions, method, lm, chosen, f"{n_shots}", dataset=dataset)[
                     "prompt_hash"
                 ].to_pylist()
@@ -221,10 +219,8 @@ def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, local):
         ]
         return table.set_column(0, "texts", pa.array(found))
 
-    for n_shots in (
-        0,
-        3,
-    ):  # a document keeps its beginning; a context, of which it then is part, its end
+    # a document keeps its beginning; a context, of which it then is part, its end
+    for n_shots in (0, 3):
         chosen = CHOSEN.model_copy(update={"n_shots": n_shots})
         found = passages.Source(long, 99, written=False)
         table = ask(questions, "dense", local, chosen, f"{n_shots} shots", source=found)

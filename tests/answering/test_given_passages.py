@@ -118,12 +118,8 @@ def test_popqa_authors_passages_serve_all_of_a_text(run, questions):
     positions, scores = given.search(["q00", "q01", "q02", "q03"], 1)
     shown = given.read(positions)
     assert shown.titles.ravel().tolist() == ["S0", "S0", "S1", "S1"]
-    assert shown.texts.ravel().tolist() == [
-        "gold29. Cut",
-        "gold29. Cut",
-        "gold1. Cut",
-        "gold1. Cut",
-    ]
+    expected = ["gold29. Cut", "gold29. Cut", "gold1. Cut", "gold1. Cut"]
+    assert shown.texts.ravel().tolist() == expected
     assert scores.ravel().tolist() == [1.5] * 4
 
 

@@ -85,10 +85,8 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     """`answer.passages` together, or `replug.top_k` each by itself."""
     texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
     docs, name = Path("data/corpus", corpus, "docs.parquet"), "" if index == "bm25" else "dense"
-    folder, model = (
-        methods.index_folder(methods.Method(index, name), corpus),
-        {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index],
-    )
+    folder = methods.index_folder(methods.Method(index, name), corpus)
+    model = {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index]
     encoder = model and Encoder.open(model, chosen.retriever["dense"], chosen.compute)
     retriever = Dense(folder, docs, model, encoder, chosen.compute) if model else BM25(folder, docs)
     between = "\n\n" if method == index else None
@@ -119,11 +117,7 @@ def test_each_question_is_searched_once_whatever_the_order_asked():
 
     texts = {7: "seven", 2: "two", 5: "five"}
     lookup = passages.Lookup(passages.Source(find, 2, written=False), texts, "passages", "k")
-    assert [row["texts"] for row in lookup.rows([5, 2, 5, 7])] == [
-        ["five"],
-        ["two"],
-        ["five"],
-        ["seven"],
-    ]
+    expected = [["five"], ["two"], ["five"], ["seven"]]
+    assert [row["texts"] for row in lookup.rows([5, 2, 5, 7])] == expected
     assert searched == ["two", "five", "seven"]
     assert passages.Lookup(None, texts, "passages", "k").rows([5, 2]) == [passages.CLOSED_BOOK] * 2

@@ -55,9 +55,8 @@ def test_demonstrations_do_not_depend_on_what_else_is_asked(questions, dataset):
     assert together == alone
     assert together != prompts.demonstrations(1, dataset, questions, range(160), 15)
     assert len({tuple(shots) for shots in together}) == 160
-    assert (
-        len({shot for shots in together for shot in shots}) > 150
-    )  # of all questions, not the first of each relation
+    # of all questions, not the first of each relation
+    assert len({shot for shots in together for shot in shots}) > 150
 
 
 def test_entityquestions_shows_a_simple_random_sample(questions):
@@ -74,9 +73,8 @@ def test_entityquestions_shows_a_simple_random_sample(questions):
         for i, shots in enumerate(drawn)
         for shot in shots
     ]
-    assert np.mean(same) == pytest.approx(
-        9 / 159, abs=0.02
-    )  # of the 159 others, 9 have the question's relation
+    # of the 159 others, 9 have the question's relation
+    assert np.mean(same) == pytest.approx(9 / 159, abs=0.02)
 
 
 def test_a_set_of_one_relation_shows_its_other_questions(questions):

@@ -111,9 +111,8 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
 
         def score(self, asked, continuations):
             assert continuations == [" C", " C"]
-            return Scores(
-                [np.log([0.9, 0.6]), np.log([0.6, 0.8])], []
-            )  # C: 0.54 and 0.48 against B's 0.5
+            # C: 0.54 and 0.48 against B's 0.5
+            return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])
 
     made = answer_by_letter(SmallVocabulary(), [Prompt("")] * 2, np.zeros((2, 1)))
     assert [generation.text for generation in made] == ["C", "B"]

@@ -67,24 +67,12 @@ def right(value: float, wide: float) -> None:
     ("name", "table", "line"),
     [
         ("rows", [], None),
-        (
-            "values",
-            [{"label": None}, {"label": "a"}],
-            "faults of values/t.parquet: 1, such as row 1: it has no label",
-        ),
-        (
-            "key",
-            [{"key": 1}, {"key": 2}, {"key": 1}],
-            "faults of key/t.parquet: 1, such as row 3 (1): its key is that of row 1",
-        ),
-        (
-            "language",
-            [{"label": "Париж", "title": "Paris"}],
-            "share of label that is title of language/t.parquet: 0, expected at least 0.5",
-        ),
+        ("values", [{"label": None}, {"label": "a"}], "faults of values/t.parquet: 1, such as row 1: it has no label"),
+        ("key", [{"key": 1}, {"key": 2}, {"key": 1}], "faults of key/t.parquet: 1, such as row 3 (1): its key is that of row 1"),
+        ("language", [{"label": "Париж", "title": "Paris"}], "share of label that is title of language/t.parquet: 0, expected at least 0.5"),
         ("values", [{"key": 1}], "faults of values/t.parquet: 1, such as no column label"),
     ],
-)
+)  # fmt: skip
 def test_a_month_by_itself_says_what_is_wrong(name, table, line):
     if table:
         write(name, table)

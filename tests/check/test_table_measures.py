@@ -50,16 +50,11 @@ def write(tmp_path: Path, values: object) -> Path:
         ({"known": {"column": "title", "least": 0.6}}, {}, 1, True),
         ({"known": {"column": "title", "least": 0.6}}, {"title": None}, 0.5, False),
         ({"titled": {"label": "label", "title": "title", "least": 0.6}}, {}, 1, True),
-        (
-            {"titled": {"label": "label", "title": "title", "least": 0.6}},
-            {"label": "Париж"},
-            0.5,
-            False,
-        ),
+        ({"titled": {"label": "label", "title": "title", "least": 0.6}}, {"label": "Париж"}, 0.5, False),
         ({"figure": FIGURE}, {}, 0.5, True),
         ({"known": {"column": "views"}}, {}, 1, False),
     ],
-)
+)  # fmt: skip
 def test_a_kind_is_measured_and_bounded(tmp_path, expect, change, value, holds):
     (measured,) = measure(tmp_path, expect, [ROWS[0] | change, ROWS[1]])
     assert (measured["value"], measured["holds"]) == (value, holds)

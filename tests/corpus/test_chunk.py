@@ -99,9 +99,8 @@ def test_batches_and_arrival_change_nothing(tokenizer, monkeypatch):
     assert_same_bytes("one", "many")
     write_pile(texts[::-1])
     assert make(tokenizer, chosen(), out="other")[:3] == first[:3]
-    write_pile(
-        [text_of(1000 + i) for i in range(9)] + texts
-    )  # others in front: who was there keeps ids and all else
+    # others in front: who was there keeps ids and all else
+    write_pile([text_of(1000 + i) for i in range(9)] + texts)
     more = make(tokenizer, chosen(), out="more")
     for before, after in zip(first[1:3], more[1:3], strict=True):
         after = {row["id"]: row for row in after}
@@ -197,9 +196,8 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     texts = [text_of(i, 200) for i in range(200)]
     write_pile(texts)
     before = {q["source_document"] for q in make(tokenizer, chosen(), out="before")[2]}
-    copies = [
-        text + "tail" for text in texts
-    ]  # other documents by their hash, in every split, all nearly the same
+    # other documents by their hash, in every split, all nearly the same
+    copies = [text + "tail" for text in texts]
     write_pile(texts + copies)
     metrics, docs, queries, _ = make(tokenizer, chosen(), out="after")
     assert metrics["near_duplicate_sources"] > 50
@@ -215,12 +213,8 @@ def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer, capsys):
     """Where there are many, it is said."""
     write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
     metrics, _, _, rejects = make(tokenizer, chosen(first=False))
-    assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {
-        "corpus",
-        "train",
-        "validation",
-        "test",
-    }
+    expected = {"corpus", "train", "validation", "test"}
+    assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == expected
     assert metrics["rejected"] == len(rejects) == 30
     assert re.search(
         r"warning: .*of 40 texts are too short for a document", capsys.readouterr().out
@@ -373,9 +367,8 @@ def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer, raw)
     }
     lines[3]["title"] = None
     (raw / "wikipedia.jsonl.gz").unlink()
-    pq.write_table(
-        pa.Table.from_pylist(lines), raw / "train.parquet"
-    )  # title stands before text, as on the Hub
+    # title stands before text, as on the Hub
+    pq.write_table(pa.Table.from_pylist(lines), raw / "train.parquet")
     _, again, *_ = make(tokenizer, chosen(share=0.0), "wikipedia", "parquet")
     rows = [
         sorted((doc["title"], doc["text"], doc["source_document"]) for doc in each)

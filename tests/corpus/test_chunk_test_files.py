@@ -86,9 +86,8 @@ def test_a_test_window_knows_the_tokens_before_its_context(tokenizer):
         for query in of_document:
             context = continuation - len(query["context"].encode())
             first = max(bounds.index(context) - params.chunk.tokens, 0)
-            first = max(
-                i for i in range(first + 1) if bounds[i] >= 0
-            )  # no cut is inside a character
+            # no cut is inside a character
+            first = max(i for i in range(first + 1) if bounds[i] >= 0)
             assert query["before"].encode() == text.encode()[bounds[first] : context]
             sizes.add(bounds.index(context) - first)
             continuation += len(query["continuation"].encode())

@@ -40,9 +40,8 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, folder, text
         assert set(lengths[:-1].tolist()) <= {size}
     lasts = np.cumsum(lengths)
     for last, length in zip(lasts[:-1], lengths[:-1], strict=True):
-        if (
-            length < size
-        ):  # moved back to the beginning of the character that the cut would have split
+        # moved back to the beginning of the character that the cut would have split
+        if length < size:
             assert (ends[last : last + size - length] == -1).all()
         elif length > size:  # one character alone is longer than a piece
             assert (ends[last - length : last - 1] == -1).all()

@@ -94,10 +94,8 @@ def test_of_many_documents_all_near_duplicates_are_found():
     rng = np.random.default_rng(5)
     minhashes = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
     splits = rng.choice(SPLITS, len(minhashes), p=[0.6, 0.2, 0.1, 0.1])
-    names, ranks = (
-        [f"d{i}" for i in range(len(minhashes))],
-        np.array([SPLITS.index(split) for split in splits]),
-    )
+    names = [f"d{i}" for i in range(len(minhashes))]
+    ranks = np.array([SPLITS.index(split) for split in splits])
     together = (bands(minhashes, 0.8)[:, None] == bands(minhashes, 0.8)).any(axis=2)
     similar = (minhashes[:, None] == minhashes).mean(axis=2) >= 0.8
     expected = (together & similar & (ranks[:, None] > ranks)).any(axis=1)

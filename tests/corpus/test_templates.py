@@ -66,31 +66,28 @@ SHOWN = {
         '{{frS|la ville}} „x“ {{"|ja}} {{DEU|Deutschland}} {{FRA|#}}': "la ville „x“ „ja“ Deutschland FRA",
         "{{§|242|BGB}} {{SortKey|a|Bea}}": "§ 242 BGB Bea",
     },
-    "es": [
-        ("{{moneda|250|€}}", "250 €"),
-        ("{{unidad|20|km}} {{formatnum:4821}} {{formatnum:48213.5}}", "20 km 4821 48 213,5"),
-        (
-            "{{siglo|XIX||s}}, {{siglo|V|a|s}}, {{fecha|4|5|1931}}, {{cita|ya}}",
-            "siglo XIX, siglo V a. C., 4 de mayo de 1931, «ya»",
-        ),
-        ("{{convertir|5|km|mi}}, {{esd|a b}}, {{versalita|Xo}}", "5 km, a b, Xo"),
-    ],
+    "es": {
+        "{{moneda|250|€}}": "250 €",
+        "{{unidad|20|km}} {{formatnum:4821}} {{formatnum:48213.5}}": "20 km 4821 48 213,5",
+        "{{siglo|XIX||s}}, {{siglo|V|a|s}}, {{fecha|4|5|1931}}, {{cita|ya}}": "siglo XIX, siglo V a. C., 4 de mayo de 1931, «ya»",
+        "{{convertir|5|km|mi}}, {{esd|a b}}, {{versalita|Xo}}": "5 km, a b, Xo",
+    },
     "ru": {
         "{{конвертировать|10|km|mi}}": "10 km",
         "{{число|48213}} {{s|кг}}, {{дата|4|5|1931}}": "48 213 кг, 4 мая 1931",
         "{{не переведено 5|Юн|Юну|en|Jon}}, {{нп3|Ада}}, {{не переведено|надо=Бо|текст=}}": "Юну, Ада, Бо",
         "{{lang-en|Rook}} {{lang-de2|Ruhk}} {{флагификация|Мелия}}{{Флаг Мелии}}": "Rook Ruhk Мелия",
     },
-    "ja": [
-        ("{{読み|鳥居|とりい}}", "鳥居(とりい)"),
-        ("{{仮リンク|エイダ|en|Ada}}と{{仮リンク|B|en|Bo|label=ボー}}", "エイダとボー"),
-        ("{{読み仮名|宿|やど}}{{生年月日|1931|5|4}}", "宿（やど）1931年5月4日"),
-        ("{{死亡年月日と没年齢|1931|5|4|2001|2|3}}{{要出典|date=1}}", "2001年2月3日（69歳没）"),
-    ],
-    "zh": [
-        ("{{le|艾达|Ada}}{{link-en|波|Bo|阿波}}{{tsl|en|Jon|约恩}}", "艾达阿波约恩"),
-        ("（{{bd|1931年|5月4日|2001年|2月3日|catIdx=A}}）", "（1931年5月4日－2001年2月3日）"),
-    ],
+    "ja": {
+        "{{読み|鳥居|とりい}}": "鳥居(とりい)",
+        "{{仮リンク|エイダ|en|Ada}}と{{仮リンク|B|en|Bo|label=ボー}}": "エイダとボー",
+        "{{読み仮名|宿|やど}}{{生年月日|1931|5|4}}": "宿（やど）1931年5月4日",
+        "{{死亡年月日と没年齢|1931|5|4|2001|2|3}}{{要出典|date=1}}": "2001年2月3日（69歳没）",
+    },
+    "zh": {
+        "{{le|艾达|Ada}}{{link-en|波|Bo|阿波}}{{tsl|en|Jon|约恩}}": "艾达阿波约恩",
+        "（{{bd|1931年|5月4日|2001年|2月3日|catIdx=A}}）": "（1931年5月4日－2001年2月3日）",
+    },
 }
 FORMS = [
     Path(templates.__file__).with_name("wikitext.yaml"),
@@ -135,17 +132,13 @@ def test_a_hole_in_a_sentence_is_counted_by_name():
     for wikitext, expected in {
         "The town has {{UN pop|X}} people and {{age|1950|5|4}} mills.": ["UN pop", "age"],
         "It fell in {{unknown\n|a=b}}.": ["unknown"],
-        "Here ({{IPA|x}}) is <math>y</math> and <math name='a'>z</math>.": [
-            "IPA",
-            "<math>",
-            "<math>",
-        ],
+        "Here ({{IPA|x}}) is <math>y</math> and <math name='a'>z</math>.": ["IPA", "<math>", "<math>"],
         "[[Ada|Ada {{one}} Rook]] {{two}} {{three}} x": ["one", "two", "three"],
         "It has {{convert|many|km}} of {{lang}} roads.": ["convert", "lang"],
         # between sentences or lines, and what shows nothing of the sentence
         "One.{{a}} Two! {{b}} Three{{sfn|x}} is{{efn|y}} here.{{c}}\n{{d}}\n{{e}} Four": [],
         "[[File:a.jpg|thumb|Seen {{a}} from here]]One<ref>a {{b}} c</ref> two {{#tag:ref|x}} y": [],
-    }.items():
+    }.items():  # fmt: skip
         dropped: Counter[str] = Counter()
         wikitext_to_text(wikitext, dropped=dropped)
         assert dropped == Counter(expected)

@@ -165,10 +165,8 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers, single):
     assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
     for popularity, sizes in (
         (np.repeat([1.0, 2.0], 10), [10, 10]),
-        (
-            np.array([1.0, 2, 2, *range(4, 21)]),
-            [1, 3] + [2] * 8,
-        ),  # a tie's rank is 2 of 20, an edge: the upper decile
+        # a tie's rank is 2 of 20, an edge: the upper decile
+        (np.array([1.0, 2, 2, *range(4, 21)]), [1, 3] + [2] * 8),
     ):
         rows = by_decile(replace(answers, popularity=popularity))
         assert [row["questions"] for row in rows] == sizes * 2
@@ -280,16 +278,13 @@ def test_a_relation_has_bins_of_its_own(answers):
 def test_relative_popularity_compares_within_a_relation(answers, single):
     """Two relations, one a hundred times as popular as the other: the bins are the same for
     both."""
-    popularity, relations = (
-        [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)],
-        np.repeat(["P1", "P2"], 10),
-    )
+    popularity = [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)]
+    relations = np.repeat(["P1", "P2"], 10)
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
     rows = [row for row in by_relative_popularity(twice) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
-    assert all(
-        row["substring"].value == 0.5 for row in rows
-    )  # as many of one relation (wrong) as of the other (right)
+    # as many of one relation (wrong) as of the other (right)
+    assert all(row["substring"].value == 0.5 for row in rows)
     z = (np.arange(10) - 4.5) / np.arange(10).std()
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 

@@ -58,9 +58,8 @@ def write_data(data: Path) -> None:
         answer_tables.write_answers(
             data / f"imported/popqa/davinci/{method}.parquet", number >= N // 10
         )
-    answer_tables.write_answers(
-        data / "imported/popqa/davinci/bm25.parquet", np.arange(N + 1) > 5
-    )  # to others
+    # to others
+    answer_tables.write_answers(data / "imported/popqa/davinci/bm25.parquet", np.arange(N + 1) > 5)
     bits = {
         "bpb_none": figure(1.0),
         "bpb_dense_k10": figure(0.8),
@@ -110,11 +109,8 @@ def test_every_model_and_method_has_its_rows(made):
     assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
     assert {row["lm"] for row in read_analyses(made[0], "retrieval_effect")} == {"tiny", "davinci"}
     models = read_analyses(made[0], "models")
-    assert [(row["lm"], row["imported"]) for row in models] == [
-        ("tiny", False),
-        ("big", False),
-        ("davinci", True),
-    ]
+    expected = [("tiny", False), ("big", False), ("davinci", True)]
+    assert [(row["lm"], row["imported"]) for row in models] == expected
     out, odd = read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
     assert odd["why"] == (

@@ -16,17 +16,13 @@ def test_controls_are_compared_on_the_same_documents(tmp_path):
     """With none, one or all documents in the prompt; a longer context is compared with each
     retriever's best one."""
     replug = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
-    chosen, n = (
-        SimpleNamespace(seed=0, replug=replug, report=SimpleNamespace(bootstrap=40)),
-        logprob_tables.QUERIES,
-    )
+    chosen = SimpleNamespace(seed=0, replug=replug, report=SimpleNamespace(bootstrap=40))
+    n = logprob_tables.QUERIES
     logprob_tables.write(tmp_path / "tables")
     logprob_tables.write_queries(tmp_path / "queries.parquet")
-    measured, counts, nats = (
-        evaluate_lm.measure(tmp_path / "tables", tmp_path / "queries.parquet", replug),
-        np.arange(n) % 4,
-        np.linspace(3, 9, n),
-    )
+    measured = evaluate_lm.measure(tmp_path / "tables", tmp_path / "queries.parquet", replug)
+    counts = np.arange(n) % 4
+    nats = np.linspace(3, 9, n)
     of_both = enumerate(("dense", "lsr"))
     concatenated = [
         control_figures.Control("concatenated", name, nats + i, counts, counts)

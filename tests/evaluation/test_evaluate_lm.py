@@ -95,10 +95,8 @@ def test_the_figures_are_sums_over_the_corpus(evaluated):
 def test_subsets_of_the_corpus_have_figures_of_their_own(evaluated):
     subsets, curve = (evaluated.figures["tiny"][name] for name in ("subsets", "datastore"))
     counts = {name: (own["queries"], own["source_documents"]) for name, own in subsets.items()}
-    assert counts == {
-        "CC": (5, 5),
-        "Hub": (5, 5),
-    }  # a source document's two queries are of different subsets
+    # a source document's two queries are of different subsets
+    assert counts == {"CC": (5, 5), "Hub": (5, 5)}
     assert (
         evaluated.figures["tiny"]["queries"],
         evaluated.figures["tiny"]["source_documents"],

@@ -51,11 +51,8 @@ def test_methods_of_one_model_are_compared(models):
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
     assert [(row["method"], row["against"]) for row in rows] == named
     dense = rows[1]
-    assert (dense["questions"], dense["only_this"], dense["only_that"]) == (
-        16,
-        9,
-        3,
-    )  # 7 to 15; 4 to 6
+    # 7 to 15; 4 to 6
+    assert (dense["questions"], dense["only_this"], dense["only_that"]) == (16, 9, 3)
     assert dense["gain"].value == dense["gain_word"].value == pytest.approx(6 / 16)
     assert dense["gain"].low < 6 / 16 < dense["gain"].high
     assert dense["p"] == pytest.approx(binomtest(3, 12).pvalue)
@@ -67,12 +64,8 @@ def test_models_are_compared_by_the_same_method(models):
 
     closed, dense = of("big", models)
     for row, method in ((closed, "closed_book"), (dense, "dense")):
-        assert (row["against_lm"], row["method"], row["against"], row["questions"]) == (
-            "tiny",
-            method,
-            method,
-            12,
-        )
+        expected = ("tiny", method, method, 12)
+        assert (row["against_lm"], row["method"], row["against"], row["questions"]) == expected
     assert (closed["only_this"], closed["only_that"]) == (5, 2)  # 7 to 11; 4 and 5
     assert closed["gain"].value == pytest.approx(3 / 12), "each alone: 6/16 less 7/16"
     assert closed["recall_gain"].value == 0

@@ -52,10 +52,8 @@ def folder(tmp_path_factory):
             folder / methods.encoder_folder(methods.Method(kind, "dense")), seed=seed
         )
     (folder / "data/corpus/wikipedia").mkdir(parents=True)
-    texts = [
-        *tiny_models.words(29, 0),
-        "Velm is the place of number 0.",
-    ]  # the last is a passage too
+    # the last is a passage too
+    texts = [*tiny_models.words(29, 0), "Velm is the place of number 0."]
     columns = {"id": [f"d:{i}" for i in range(30)], "title": [""] * 30, "text": texts}
     pq.write_table(pa.table(columns), folder / CORPUS)
     (folder / "data/raw/retrieval").mkdir(parents=True)

@@ -97,10 +97,8 @@ def test_examples_are_of_both_kinds_one_a_relation(files):
 
 
 def test_an_example_is_right_by_both_rules(files):
-    questions, relations = (
-        files["dense"].with_name("questions.parquet"),
-        [f"P{i % 7}" for i in range(N)],
-    )
+    questions = files["dense"].with_name("questions.parquet")
+    relations = [f"P{i % 7}" for i in range(N)]
     answer_tables.write_questions(
         questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations
     )

@@ -147,12 +147,5 @@ def test_thresholds_are_judged_on_the_tuning_stages_splits(tmp_path):
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
     assert savings.savings(answers, questions, files, few) == []
     alone = {"dense": files["dense"]}
-    assert (
-        savings.savings(
-            answer_sets.read_answered(questions, alone, seed=0, resamples=10),
-            questions,
-            alone,
-            adaptive_pairs.CHOSEN,
-        )
-        == []
-    )
+    answered = answer_sets.read_answered(questions, alone, seed=0, resamples=10)
+    assert savings.savings(answered, questions, alone, adaptive_pairs.CHOSEN) == []

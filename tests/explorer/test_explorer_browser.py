@@ -103,10 +103,8 @@ def test_a_choice_is_made_by_keyboard(opened):
     assert page.url.endswith("#main")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.name") == "set"
-    stale, pale = (
-        page.get_by_text("Press Show for this one."),
-        "one => getComputedStyle(one).opacity",
-    )
+    stale = page.get_by_text("Press Show for this one.")
+    pale = "one => getComputedStyle(one).opacity"
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
     page.locator("select[name=relation]").focus()
     page.keyboard.type("director")

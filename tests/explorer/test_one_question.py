@@ -112,10 +112,8 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
 
 
 def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
-    file, table = (
-        tmp_path / "rows.parquet",
-        pa.table({"id": [f"{i:04d}" for i in range(1000)], "n": range(1000)}),
-    )
+    file = tmp_path / "rows.parquet"
+    table = pa.table({"id": [f"{i:04d}" for i in range(1000)], "n": range(1000)})
     pq.write_table(table, file, row_group_size=100)
     known = [{"id": f"{i:04d}", "n": i} for i in (5, 107, 999)]
     assert lookup(file, "id", ["0999", "0005", "none", "0107"], "n") == known

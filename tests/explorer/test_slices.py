@@ -129,13 +129,9 @@ def read(answered, tmp_path) -> Run:
         (bm25, "doc_has_answer", [i // 4 % 2 == 0 for i in range(800)]),
         (bm25, "doc_is_subject", [(True, False, False, None)[i % 4] for i in range(800)]),
         (bm25, "doc_is_namesake", [(False, True, False, None)[i % 4] for i in range(800)]),
-        (
-            run.questions("popqa"),
-            "s_uri",
-            [f"http://www.wikidata.org/entity/Q{i // 2}" for i in range(800)],
-        ),
+        (run.questions("popqa"), "s_uri", [f"http://www.wikidata.org/entity/Q{i // 2}" for i in range(800)]),
         (run.questions("popqa"), "question", ["=1+1", *map(str, range(799))]),
-    ):
+    ):  # fmt: skip
         table = pq.read_table(file)
         pq.write_table(
             table.set_column(table.column_names.index(name), name, pa.array(values)), file
@@ -229,11 +225,8 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
         file,
     )
     listed = slices.list_questions(run, Slice.parse(run, {"order": "rare"}))
-    assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (
-        800,
-        100,
-        "unknown",
-    )
+    expected = (800, 100, "unknown")
+    assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == expected
     for popularity, count in (("unknown", 100), ("0-", 700)):
         assert (
             slices.count_questions(run, Slice.parse(run, {"popularity": popularity})).total == count
@@ -261,13 +254,8 @@ def test_the_pages_hold_each_question_once_in_order(answered, order):
 
 def test_words_are_found_in_any_order(answered):
     sevens = [f"q{i:04d}" for i in range(800) if "77" in f"{i:04d}"]
-    for words in (
-        "77 IS what",
-        "77",
-        "answer 77 q0",
-        "77 <B>X co?",
-        "q77 what",
-    ):  # a gold and a given answer, ids
+    # a gold and a given answer, ids
+    for words in ("77 IS what", "77", "answer 77 q0", "77 <B>X co?", "q77 what"):
         chosen = Slice.parse(answered, {"words": words, "order": "id"})
         found = ids_of(answered, chosen)
         assert found == [

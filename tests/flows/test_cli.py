@@ -239,11 +239,8 @@ def test_init_writes_a_profile(longtail, tmp_path, monkeypatch):
     for typed, path, printed in (
         (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
         (f"{tmp_path}/my env/bin/longtail", "/usr/bin", f"'{tmp_path}/my env/bin/longtail'"),
-        (
-            f"{tmp_path}/.venv/bin/longtail",
-            f"{tmp_path}/.venv/bin",
-            "longtail",
-        ),  # as a shell that looked it up says it
+        # as a shell that looked it up says it
+        (f"{tmp_path}/.venv/bin/longtail", f"{tmp_path}/.venv/bin", "longtail"),
         (f"{tmp_path}/flows/cli.py", "/usr/bin", "longtail"),
     ):
         monkeypatch.setenv("PATH", path)

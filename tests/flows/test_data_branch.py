@@ -112,13 +112,10 @@ def _with_an_edit() -> None:
     [
         (_without_a_commit, ".*: not as in git's last commit; commit it first"),
         (_without_git, "git status: fatal: not a git repository.*git init"),
-        (
-            _on_another_branch,
-            "a run is committed on longtail/data, and the branch here is main; call it in a clone",
-        ),
+        (_on_another_branch, "a run is committed on longtail/data, and the branch here is main; call it in a clone"),
         (_with_an_edit, "work.py: not as in git's last commit; commit it first"),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_committed_is_one_line(run, spoil, error):
     spoil()
     with pytest.raises(LongtailError, match=f"^{error}[^\n]*$"):

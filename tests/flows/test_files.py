@@ -35,13 +35,8 @@ def test_published_predictions_become_thresholds(folder, made, longtail, tuned):
     rule, _ = tuned("closed.csv", "rag.csv")
     found = json.loads((folder / "out/rule.json").read_text())
     assert found | {"below": "rag"} == rule, "as of the same answers in a plain table"
-    assert sorted(path.name for path in (folder / "out").iterdir()) == [
-        "answers.csv",
-        "index.html",
-        "metrics.csv",
-        "rule.json",
-        "thresholds.csv",
-    ]
+    expected = ["answers.csv", "index.html", "metrics.csv", "rule.json", "thresholds.csv"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == expected
     assert not (folder / ".longtail").exists()
 
 
@@ -142,11 +137,8 @@ def test_any_signal_stands_for_popularity(folder, made, longtail):
     words = ["thresholds", "closed.csv", "rag.csv", "-q", "questions.jsonl", "--columns", columns]
     assert longtail(*words)[::2] == (0, "")
     rule = json.loads((folder / "thresholds/rule.json").read_text())
-    assert (rule["signal"], rule["month"], rule["names"]) == (
-        "rarity",
-        None,
-        {k: k for k in ("kind 0", "kind 1")},
-    )
+    expected = ("rarity", None, {k: k for k in ("kind 0", "kind 1")})
+    assert (rule["signal"], rule["month"], rule["names"]) == expected
     assert all(2.4 < cut < 3.6 and cut in logs for cut in rule["thresholds"].values()), (
         "where the answers cross"
     )
@@ -352,12 +344,8 @@ def test_equal_systems_have_equal_places(folder, made, longtail):
     listed = re.findall(r"^ +(\d)  (\w+) +[\d.]+ \[", said, re.MULTILINE)
     places = {name: int(place) for place, name in listed}
     better = made.augmented.mean() > made.closed.mean()
-    assert places == {
-        "authors": 1,
-        "rag": 3 - better,
-        "twin": 3 - better,
-        "closed": 4 if better else 2,
-    }
+    expected = {"authors": 1, "rag": 3 - better, "twin": 3 - better, "closed": 4 if better else 2}
+    assert places == expected
     with (folder / "comparison/leaderboard.csv").open(newline="", encoding="utf-8") as file:
         assert {row["system"]: int(row["place"]) for row in csv.DictReader(file)} == places
 

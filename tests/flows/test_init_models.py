@@ -38,9 +38,8 @@ def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, g
     write_profile.init(checkout, None)
     params = composed()
     assert params.answer.n_shots == n_shots
-    assert params.answer.passage_tokens == min(
-        150, positions // 4
-    )  # GenRead's passage, beside its question
+    # GenRead's passage, beside its question
+    assert params.answer.passage_tokens == min(150, positions // 4)
     assert (params.compute.device, params.replug.top_k) == (("cuda", 10) if gpu else ("cpu", 5))
 
 
@@ -59,10 +58,8 @@ def test_a_large_model_gets_fewer_processes(checkout):
 
 
 TITLED = "{title} {text}"
-MEAN, CLS = (
-    {"pooling_mode_mean_tokens": True},
-    {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
-)
+MEAN = {"pooling_mode_mean_tokens": True}
+CLS = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
 OWN = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}
 MODULES = [
     {"path": path, "type": f"sentence_transformers.models.{kind}"}

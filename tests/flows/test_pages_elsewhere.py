@@ -29,13 +29,8 @@ OF_CHROMIUM = (
     "content-autofill.googleapis.com:443"  # asked by the browser itself where a page has a form
 )
 IDS = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}|(?<=catalog/)[^/]+|\d+|\?.*")
-IN_TESTS = (
-    "PREFECT_",
-    "MLFLOW_",
-    "PYTEST",
-    "CI",
-    "GITHUB_",
-)  # MLflow tells nobody of a test in any case
+# MLflow tells nobody of a test in any case
+IN_TESTS = ("PREFECT_", "MLFLOW_", "PYTEST", "CI", "GITHUB_")
 
 
 class Elsewhere(ThreadingHTTPServer):

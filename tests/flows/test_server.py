@@ -52,9 +52,8 @@ def clean(tmp_path, monkeypatch):
         name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
     }
     environment["PREFECT_HOME"] = str(tmp_path / "home")
-    with mock.patch.dict(
-        os.environ, environment, clear=True
-    ):  # what a server sets is put back after the test
+    # what a server sets is put back after the test
+    with mock.patch.dict(os.environ, environment, clear=True):
         yield tmp_path / "home"
 
 
@@ -63,9 +62,8 @@ def test_a_server_inserts_scheduled_runs(clean, databases, root):
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
     environment = os.environ | OF_ANOTHER_SERVER
     environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
-    never = socket.create_server(
-        ("127.0.0.1", 0)
-    )  # a proxy that takes connections, and answers none
+    # a proxy that takes connections, and answers none
+    never = socket.create_server(("127.0.0.1", 0))
     environment |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{never.getsockname()[1]}") | {
         "NO_PROXY": "intranet"
     }
@@ -87,9 +85,8 @@ def test_a_server_inserts_scheduled_runs(clean, databases, root):
         with server.running(clean) as again:
             assert again == os.environ["PREFECT_API_URL"] == url, "a server that is up is used"
 
-        def post(
-            path: str, body: dict
-        ) -> requests.Response:  # 503 while another writer has the database
+        # 503 while another writer has the database
+        def post(path: str, body: dict) -> requests.Response:
             return until(
                 lambda: (answer := requests.post(f"{url}/{path}", json=body)).ok and answer
             )

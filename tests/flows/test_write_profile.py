@@ -144,12 +144,8 @@ def test_questions_passages_and_models_are_enough(checkout):
     assert retriever.path == str(checkout / "encoder")
     assert params.tokenizer.path == str(checkout / "gpt2")
     parts = params.parts
-    assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == (
-        ["popqa"],
-        "wikipedia",
-        ["popularity"],
-        [],
-    )
+    expected = (["popqa"], "wikipedia", ["popularity"], [])
+    assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == expected
     assert (parts.knowledge, parts.scored, parts.passages) == ([], [], [])
     text = Path("conf/profile/data.yaml").read_text()
     assert "# For a short run: " in text
@@ -168,11 +164,8 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     params = composed()
     assert params.parts.question_sets == params.parts.answered == ["popqa", "nq"]
     assert params.answer.sets["nq"].n_shots == 0, "training files are not recognised"
-    assert set(params.fetch.files) == {
-        "popqa",
-        "wikipedia",
-        "nq",
-    }  # no dump is copied that nothing reads
+    # no dump is copied that nothing reads
+    assert set(params.fetch.files) == {"popqa", "wikipedia", "nq"}
     assert "not used: wikidata: triples need c4 too" in said
     assert (
         "an encoder (Hugging Face's layout). The sample's small one"
@@ -229,11 +222,8 @@ def test_of_files_that_exclude_each_other_one_is_used(checkout, tmp_path):
     ):
         assert f"not used: {left_out}: {used} is used in its place: {why}" in said
     pile = [f"{i}.jsonl" for i in range(3)]
-    assert fetched(params) == {
-        "wikipedia": ["psgs_w100.tsv.gz"],
-        "popqa": ["popQA.tsv"],
-        "pile": pile,
-    }
+    expected = {"wikipedia": ["psgs_w100.tsv.gz"], "popqa": ["popQA.tsv"], "pile": pile}
+    assert fetched(params) == expected
 
 
 PASSAGES = {"corpus.jsonl": {"_id": "d0", "title": "Velm", "text": "A harbour."}}
@@ -411,9 +401,6 @@ def test_hostile_names_write_only_comments_and_globs(checkout):
     write_profile.init(folder, "hostile", lsr=False, force=False)
     text = Path("conf/profile/hostile.yaml").read_text(encoding="utf-8")
     written = yaml.safe_load(text)
-    assert (written["profile"], written["lms"], written["fetch"]["root"]) == (
-        "hostile",
-        [],
-        str(folder),
-    )
+    expected = ("hostile", [], str(folder))
+    assert (written["profile"], written["lms"], written["fetch"]["root"]) == expected
     assert not re.search(hostile.STEERING, text)

@@ -45,13 +45,10 @@ DAMAGED = "no JSON list; write them by json.dumps"
         ("[politician, writer]", DAMAGED),
         ("{political leader,x}", DAMAGED),
         ([["a", "b"], ["c"]], "is a list of lists"),
-        (
-            [{"span": 1}],
-            "is an object, or a list of them, without value, aliases, target, answer, text",
-        ),
+        ([{"span": 1}], "is an object, or a list of them, without value, aliases, target, answer, text"),
         ('{"span": "x"}', "is an object, or a list of them, without value, aliases"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_or_ambiguous_list_is_refused_by_its_row(cell, said):
     with pytest.raises(LongtailError) as refused:
         answer_lists.gold_answers(['["x"]', "['y', 'z']", cell], "a.csv: answers")

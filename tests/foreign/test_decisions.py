@@ -32,9 +32,8 @@ def test_the_area_by_hand_on_five_questions():
 
 def test_shifted_thresholds_are_worth_more_than_one_threshold():
     pairs = made_pairs(400)
-    pairs = replace(
-        pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1)
-    )  # a relation of its own
+    # a relation of its own
+    pairs = replace(pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1))
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 40, ("shrunk",))
     held = np.isfinite(tuned.fitted.policy.retrieved)
     by_popularity = area(-pairs.signal, pairs.right_above, pairs.gains, held)

@@ -83,10 +83,7 @@ def test_parquet_is_read_with_lists_for_answers(tmp_path):
         (["Rome", "Oslo", "", "Ho"], "\n\n"),
         (["Rome", "Oslo", "Ho", ""], ""),
         (["Rome", "Oslo", "Ho", ""], "\n"),
-        (
-            ["[No Retrieval]Rome[Utility:5]", "[Retrieval]<paragraph>Oslo</paragraph>", "x", "y"],
-            "\n",
-        ),
+        (["[No Retrieval]Rome[Utility:5]", "[Retrieval]<paragraph>Oslo</paragraph>", "x", "y"], "\n"),
         (["[1] Rome", "[2] Oslo", "[3, 4] Ho", "[a"], "\n"),
         (["[[citation]] Rome", "Oslo", "Ho", "x"], "\n"),
         (['"Rome', "Oslo", 'Ho "is"', "x"], "\n"),
@@ -94,7 +91,7 @@ def test_parquet_is_read_with_lists_for_answers(tmp_path):
         (["The answer is Rome.", "a\tb", "c", "d"], "\n"),
         (["", "Oslo", "Ho", "x"], "\n"),
     ],
-)
+)  # fmt: skip
 def test_lines_of_text_are_refused_with_what_helps(tmp_path, texts, ends):
     for name, newline in product(("a.txt", "a"), ("\n", "\r\n")):
         path = write(tmp_path, name, ("\n".join(texts) + ends).replace("\n", newline))
@@ -105,20 +102,12 @@ def test_lines_of_text_are_refused_with_what_helps(tmp_path, texts, ends):
 
 def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
     for name, content, said in [
-        (
-            "a",
-            "7\tRome\n8\tOslo\n",
-            "its columns are 7, Rome, expected .* rename one, or add a header",
-        ),
+        ("a", "7\tRome\n8\tOslo\n", "its columns are 7, Rome, expected .* rename one, or add a header"),
         ("a.txt", "7\tRome\n8\tOslo\n", "its columns are 7, Rome"),
         ("a.csv", "nr,text\n7,Rome\n8,Oslo, or not\n", "its columns are nr, text"),
-        (
-            "a.csv",
-            "prediction\rRome\rOslo\r",
-            r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv",
-        ),
+        ("a.csv", "prediction\rRome\rOslo\r", r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv"),
         ("a", " \n\n", "nothing but blank lines"),
-    ]:
+    ]:  # fmt: skip
         with pytest.raises(LongtailError, match=said):
             read_predictions(write(tmp_path, name, content))
 

@@ -145,49 +145,15 @@ FAILED = {
     "code": 400,
 }
 ODD = {  # a first record without an answer, and the file's others
-    "KILT without an answer": (
-        {"id": "0", "input": "x", "output": [{"provenance": [{"title": WRONG}]}]},
-        KILT,
-    ),
+    "KILT without an answer": ({"id": "0", "input": "x", "output": [{"provenance": [{"title": WRONG}]}]}, KILT),
     "KILT without entries": ({"id": "0", "input": "x", "output": []}, KILT),
-    "a chat without content": (
-        {
-            "id": "0",
-            "question": "x",
-            "generated_text": [{"role": "assistant", "content": None, "refusal": WRONG}],
-        },
-        CHAT,
-    ),
+    "a chat without content": ({"id": "0", "question": "x", "generated_text": [{"role": "assistant", "content": None, "refusal": WRONG}]}, CHAT),
     "a chat without messages": ({"id": "0", "question": "x", "generated_text": None}, CHAT),
-    "OpenAI's error": (
-        {"id": "b", "custom_id": "0", "response": None, "error": {"code": "x", "message": WRONG}},
-        BATCH,
-    ),
-    "OpenAI's bad request": (
-        BATCH[0]
-        | {
-            "custom_id": "0",
-            "response": {"status_code": 400, "body": {"error": {"message": WRONG}}},
-        },
-        BATCH,
-    ),
-    "vLLM's error": (
-        BATCH[0]
-        | {
-            "custom_id": "0",
-            "response": {"status_code": 400, "request_id": "r", "body": None},
-            "error": FAILED,
-        },
-        RUN_BATCH,
-    ),
-    "Anthropic's error": (
-        {
-            "custom_id": "0",
-            "result": {"type": "errored", "error": {"type": "error", "error": {"message": WRONG}}},
-        },
-        ANTHROPIC,
-    ),
-}
+    "OpenAI's error": ({"id": "b", "custom_id": "0", "response": None, "error": {"code": "x", "message": WRONG}}, BATCH),
+    "OpenAI's bad request": (BATCH[0] | {"custom_id": "0", "response": {"status_code": 400, "body": {"error": {"message": WRONG}}}}, BATCH),
+    "vLLM's error": (BATCH[0] | {"custom_id": "0", "response": {"status_code": 400, "request_id": "r", "body": None}, "error": FAILED}, RUN_BATCH),
+    "Anthropic's error": ({"custom_id": "0", "result": {"type": "errored", "error": {"type": "error", "error": {"message": WRONG}}}}, ANTHROPIC),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -209,12 +175,9 @@ def test_what_is_no_text_is_refused_by_its_row(tmp_path):
     for record, said in [
         ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
         ({"output": CHAT[0]["generated_text"][:1]}, "a message of the role user"),
-        (
-            {"output": "{'answer': y, 'provenance': [x]}"},
-            "an object that is cut, damaged or oddly spelled",
-        ),
+        ({"output": "{'answer': y, 'provenance': [x]}"}, "an object that is cut, damaged or oddly spelled"),
         ({"output": True}, "true, expected a text"),
-    ]:
+    ]:  # fmt: skip
         with pytest.raises(LongtailError, match=f"row 2: the prediction is {said}"):
             read_predictions(write(tmp_path, "a.jsonl", lines([{"output": "y"}, record])))
     unanswered = FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}

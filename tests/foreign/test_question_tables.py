@@ -30,11 +30,8 @@ def read(rows, **how):
 
 def test_the_published_set_is_read_with_its_month(real):
     asked = question_tables.read_question_table(real / "popqa/popQA.tsv")
-    assert (len(asked.ids), asked.month, asked.signal_name) == (
-        14_267,
-        "2021-10",
-        "monthly page views",
-    )
+    expected = (14_267, "2021-10", "monthly page views")
+    assert (len(asked.ids), asked.month, asked.signal_name) == expected
     assert (len(asked.names), asked.names["P106"]) == (16, "occupation")
     assert np.isfinite(asked.signal).all()
     first = (
@@ -153,11 +150,8 @@ def test_unknown_numbers_and_groups_are_unknown():
     assert asked.signal[5] == 3.5
     assert asked.names == {"(none)": "(none)"}
     asked = read([{"question": "?", "popularity": 1}] * 2)
-    assert (asked.ids, asked.names, list(asked.asked.answers)) == (
-        ["1", "2"],
-        {"all": "all"},
-        [[], []],
-    )
+    expected = (["1", "2"], {"all": "all"}, [[], []])
+    assert (asked.ids, asked.names, list(asked.asked.answers)) == expected
     assert (asked.month, asked.signal_name) == (None, "popularity")
 
 

@@ -39,21 +39,10 @@ READ = {
         "reductions": [{"scorer": "includes", "samples": [{"value": 1.0, "answer": "no"}]}],
     },
     "DeepEval's latest run": {"testRunData": {"testCases": DEEPEVAL, "metricsScores": []}},
-    "DeepEval": {
-        "test_results": [{"input": asked, "actual_output": said} for _, _, asked, _, said in ROWS]
-    },
-    "promptfoo": {
-        "evalId": "eval-x",
-        "results": {"prompts": [{"id": "p", "raw": "{{question}}"}], "results": PROMPTFOO},
-        "config": {"tests": []},
-    },
+    "DeepEval": {"test_results": [{"input": asked, "actual_output": said} for _, _, asked, _, said in ROWS]},
+    "promptfoo": {"evalId": "eval-x", "results": {"prompts": [{"id": "p", "raw": "{{question}}"}], "results": PROMPTFOO}, "config": {"tests": []}},
     "LangSmith": lines(LANGSMITH),
-    "Langfuse": lines(
-        [
-            {"id": row, "input": {"question": asked}, "output": {"content": said}}
-            for row, _, asked, _, said in ROWS
-        ]
-    ),
+    "Langfuse": lines([{"id": row, "input": {"question": asked}, "output": {"content": said}} for row, _, asked, _, said in ROWS]),
     "AlpacaEval": [{"instruction": asked, "output": said} for _, _, asked, _, said in ROWS],
     "tokens beside the answer": lines(
         [
@@ -75,15 +64,10 @@ READ = {
         "features": [{"feature_idx": 0, "name": "id", "type": {}}],
         "rows": [{"row_idx": 0, "row": record, "truncated_cells": []} for record in RECORDS],
     },
-    "hits of Elasticsearch": {
-        "hits": {"hits": [{"_id": "z", "_source": record} for record in RECORDS]}
-    },
+    "hits of Elasticsearch": {"hits": {"hits": [{"_id": "z", "_source": record} for record in RECORDS]}},
     "a summary with its records": {"accuracy": 0.5, "prompt": "Answer:", "results": RECORDS},
-    "an object by id with passages": {
-        record["id"]: record | {"ctxs": [{"id": "7", "text": "a", "score": 1, "question": "b"}]}
-        for record in RECORDS
-    },
-}
+    "an object by id with passages": {record["id"]: record | {"ctxs": [{"id": "7", "text": "a", "score": 1, "question": "b"}]} for record in RECORDS},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("tool", READ)

@@ -62,12 +62,8 @@ def build(relations=("P19", "P106"), **compute):
 
 def test_mentions_of_label_and_aliases_add_up():
     found, counts = build()
-    assert found == {
-        10: 3,
-        11: 2,
-        13: 0,
-        15: 2,
-    }  # no row without a label, or without a claim that is asked about
+    # no row without a label, or without a claim that is asked about
+    assert found == {10: 3, 11: 2, 13: 0, 15: 2}
     assert list(found) == sorted(found)
     assert (counts["subjects"], counts["names"], counts["subjects_in_c4"]) == (4, 4, 3)
     assert (counts["sample_texts"], counts["sample_bytes"]) == (2, sum(map(len, TEXTS)))

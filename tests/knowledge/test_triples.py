@@ -82,15 +82,10 @@ def test_triples_carry_names_and_popularity():
     assert [t["s_pop"] for t in triples] == [10, 10, 10, None], (
         "an article without views is of unknown popularity"
     )
-    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {
-        "Q11",
-        "Q21",
-        "Q30",
-    }
-    assert (counts["articles_without_views"], counts["triples_of_unknown_popularity"]) == (
-        2,
-        1,
-    )  # Q21 has no article
+    expected = {"Q11", "Q21", "Q30"}
+    assert {qid for qid, row in entities.items() if row["popularity"] is None} == expected
+    # Q21 has no article
+    assert (counts["articles_without_views"], counts["triples_of_unknown_popularity"]) == (2, 1)
     assert (
         counts["labelled_entities"],
         counts["entities_with_views"],

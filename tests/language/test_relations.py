@@ -114,15 +114,12 @@ def test_another_languages_file_changes_no_code():
     ("change", "problem"),
     [
         ({"templates": {"P36": "Hauptstadt?"}}, "P36's template 'Hauptstadt\\?' must have one {}"),
-        (
-            {"prompt": {"question": "A: {answer} F: {question}", "passage": "{question}"}},
-            "prompt.question",
-        ),
+        ({"prompt": {"question": "A: {answer} F: {question}", "passage": "{question}"}}, "prompt.question"),
         ({"prompt": {"question": "{question} {answer}", "passage": "Text"}}, "prompt.passage"),
         ({"labels": "de"}, "Expected `array`"),
         ({"lables": ["de"]}, "unknown field"),
     ],
-)
+)  # fmt: skip
 def test_a_faulty_file_is_named(tmp_path, monkeypatch, change, problem):
     shutil.copy(language.FOLDER / "de.yaml", tmp_path / "xx.yaml")
     monkeypatch.setattr(language, "FOLDER", tmp_path)

@@ -169,9 +169,8 @@ def test_documents_of_several_questions_are_read_once(tiny, batch_tokens):
     ]
     with counted(lm) as shapes:
         found = lm.generate_mixture(prompts, log_weights, STEPS)
-    read = [
-        rows * columns for rows, columns in shapes if rows * columns > len(prompts)
-    ]  # the others are steps
+    # the others are steps
+    read = [rows * columns for rows, columns in shapes if rows * columns > len(prompts)]
     assert batch_tokens < 4000 or sum(read) < 0.9 * sum(
         len(ids_of(lm, prompt)) for prompt in prompts
     ), "with padding"

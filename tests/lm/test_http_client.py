@@ -53,9 +53,8 @@ def test_after_a_fault_the_right_answer_comes(opened, local, server, cost, fault
     (mine,) = local.score(SHORT[:1], CONTINUATIONS[:1]).log_probs
     np.testing.assert_allclose(theirs, mine, atol=1e-4)
     once = (len(server.requests[-1]["prompt"]) + 2) / 1000  # one token more is generated
-    assert cost() - before == pytest.approx(
-        once * (2 if paid else 1)
-    )  # a lost answer counts at its most
+    # a lost answer counts at its most
+    assert cost() - before == pytest.approx(once * (2 if paid else 1))
     assert lm.usage["lm_cost"] == pytest.approx(cost())
 
 
@@ -249,9 +248,8 @@ def test_the_cap_refuses_before_the_request_that_would_pass_it(opened, server, c
         lm.generate(SHORT, 3)
     assert 0.1 < cost() <= 0.2
     assert 2 < len(server.requests) < 30
-    with pytest.raises(
-        LongtailError, match="max_cost"
-    ):  # the ledger is on disk, not in the process
+    # the ledger is on disk, not in the process
+    with pytest.raises(LongtailError, match="max_cost"):
         opened(**priced, max_cost=0.2).generate(SHORT, 3)
     opened(**priced, max_cost=20.0).generate(SHORT, 3)
     assert set(server.paid.values()) == {1}

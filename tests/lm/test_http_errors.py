@@ -98,14 +98,11 @@ def test_what_may_pass_is_asked_for_again_and_costs_nothing(
     ("name", "words"),
     [
         ("OpenAI, the key", "answers 401 within an answer of status 200: .*; set LONGTAIL_API_KEY"),
-        (
-            "OpenRouter, no credits",
-            "answers 402 within an answer of status 200: .*Insufficient credits",
-        ),
+        ("OpenRouter, no credits", "answers 402 within an answer of status 200: .*Insufficient credits"),
         ("Ollama", "answers 404 within .*try pulling it first"),
         ("an error of no known kind", "not the answer of a completions server .*E17"),
     ],
-)
+)  # fmt: skip
 def test_what_will_not_pass_is_refused_at_once(opened, server, name, words):
     server.faults = [as_fault(BODIES[name][0])] * 3
     with pytest.raises(LongtailError, match=words):

@@ -86,17 +86,12 @@ def test_an_answer_ends_at_an_end_token():
     assert not mixture.decided
     mixture = Mixture([[7]], np.zeros(1), 2, moving=False)
     assert mixture.follow([logs(_0=0.9)], {0}) is False
-    assert (mixture.decided, mixture.tokens, mixture.prompt_tokens, mixture.new_tokens) == (
-        True,
-        [],
-        1,
-        1,
-    )
+    expected = (True, [], 1, 1)
+    assert (mixture.decided, mixture.tokens, mixture.prompt_tokens, mixture.new_tokens) == expected
 
 
-@pytest.mark.parametrize(
-    ("by_ids", "steps"), [(True, STEPS), (False, 1)]
-)  # of a byte, the text says too little
+# of a byte, the text says too little
+@pytest.mark.parametrize(("by_ids", "steps"), [(True, STEPS), (False, 1)])
 @pytest.mark.parametrize("mixture", ensemble.MIXTURES)
 @pytest.mark.parametrize("stop", ["\n", "e"])
 def test_decided_answers_are_the_local_models_to_the_token(

@@ -19,10 +19,8 @@ from pipelines.params import params, params_file
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble import vote
 
-CONTEXTS, DOCUMENTS = (
-    tiny_models.words(30, 3),
-    tiny_models.words(30, 4, at_least=20, at_most=60),
-)  # some are too long
+# some are too long
+CONTEXTS, DOCUMENTS = (tiny_models.words(30, 3), tiny_models.words(30, 4, at_least=20, at_most=60))
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [
     " 東京 façade🙂",
@@ -75,9 +73,8 @@ def test_an_answer_that_begins_with_the_stop_is_asked_again(opened, server, loca
     assert [made.text for made in there] == [made.text for made in alone]
     assert len(again) > 2
     assert all(made.text for made in again)
-    whole = [
-        pair for pair in zip(there, alone, strict=True) if "\ufffd" not in pair[0].text
-    ]  # no pieces of characters
+    # no pieces of characters
+    whole = [pair for pair in zip(there, alone, strict=True) if "\ufffd" not in pair[0].text]
     assert all(
         made.mean_log_prob == pytest.approx(other.mean_log_prob, abs=1e-4) for made, other in whole
     )
@@ -94,24 +91,21 @@ def test_options_are_chosen_as_by_the_local_model(opened, local, server, monkeyp
     prompts = [Prompt(p.context + " Answer:") for p in SHORT]
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
     server.echo = False
-    with pytest.raises(
-        LongtailError, match="can't score texts"
-    ):  # some of the letters are two tokens
+    # some of the letters are two tokens
+    with pytest.raises(LongtailError, match="can't score texts"):
         answer_by_letter(opened(), prompts, weights)
     server.echo = True
     assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(
         local, prompts, weights
     )
-    monkeypatch.setattr(
-        answer_letters, "LETTERS", "ATiw"
-    )  # each a token: the likeliest, and by scoring what does not show
+    # each a token: the likeliest, and by scoring what does not show
+    monkeypatch.setattr(answer_letters, "LETTERS", "ATiw")
     assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(
         local, prompts, weights
     )
     server.echo = False
-    answers = answer_by_letter(
-        opened(logprobs=8, extra={"another": 1}), SHORT, weights
-    )  # else the probe is kept
+    # else the probe is kept
+    answers = answer_by_letter(opened(logprobs=8, extra={"another": 1}), SHORT, weights)
     ids, probable = (
         [local._texts.token_ids([f" {letter}"])[f" {letter}"] for letter in answer_letters.LETTERS],
         np.exp(local.next_token(SHORT)),
@@ -233,11 +227,8 @@ def test_params_that_lack_something_are_refused(root):
         ({"path": None}, "should be the model's name on the server"),
         ({"http": {"url": "host/v1"}}, "should match pattern"),
         ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
-        (
-            {"chat": True, "http": {"tokenizer": "gpt2"}},
-            "should be false where http.tokenizer is set",
-        ),
-    ]:
+        ({"chat": True, "http": {"tokenizer": "gpt2"}}, "should be false where http.tokenizer is set"),
+    ]:  # fmt: skip
         values = settings("http://127.0.0.1:1/v1").model_dump()
         whole["lm"]["served"] = values | change | {"http": values["http"] | change.get("http", {})}
         with pytest.raises(LongtailError, match=message):

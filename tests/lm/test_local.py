@@ -122,10 +122,8 @@ def test_what_prompts_share_is_read_once(local):
         local.score(prompts, [" Velm"] * 30)
         local.next_token(prompts)
     asked = 2 * sum(len(encode(local, shots + prompt.context)) for prompt in prompts)
-    first, velm = (
-        2 * 30,
-        30 * (len(encode(local, " Velm")) - 1),
-    )  # the last token is predicted and not read
+    # the last token is predicted and not read
+    first, velm = (2 * 30, 30 * (len(encode(local, " Velm")) - 1))
     shared = 29 * sum(columns for rows, columns in shapes if rows == 1)
     counts = {"lm_tokens_read": asked + first + velm - shared, "lm_tokens_shared": shared}
     assert {name: local.usage[name] - count for name, count in before.items()} == counts
@@ -156,14 +154,9 @@ def test_a_local_model_opens_without_modules_for_servers(tiny, monkeypatch):
     """It scores without the chat template."""
     for name in ("http_model", "http_client"):
         monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
-    settings, prompt = (
-        tiny_models.local_lm(chat=True),
-        "The capital",
-    )
-    in_chat, plain = (
-        open_lm(tiny, settings, tiny_models.compute()),
-        open_lm(tiny, settings, tiny_models.compute(), scoring=True),
-    )
+    settings, prompt = (tiny_models.local_lm(chat=True), "The capital")
+    in_chat = open_lm(tiny, settings, tiny_models.compute())
+    plain = open_lm(tiny, settings, tiny_models.compute(), scoring=True)
     assert (in_chat.begins, plain.begins) == ("", " ")
     ids = plain.tokenizer(prompt, return_tensors="pt")["input_ids"]
     expected = torch.log_softmax(plain.model(input_ids=ids).logits[0, -1], -1).detach()

@@ -10,18 +10,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Ll
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 
-BEGUN_BY_TOKENIZER = {
-    "opt",
-    "mistral",
-    "gemma2",
-    "bart",
-    "mamba",
-}  # these are tested with a tokenizer that adds <s>
-READ_ANEW = {
-    "mamba",
-    "lfm2",
-    "bart",
-}  # these keep more of a text than keys and values, or count padding as positions
+# these are tested with a tokenizer that adds <s>
+BEGUN_BY_TOKENIZER = {"opt", "mistral", "gemma2", "bart", "mamba"}
+# these keep more of a text than keys and values, or count padding as positions
+READ_ANEW = {"mamba", "lfm2", "bart"}
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +34,8 @@ def texts():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_scores_and_generates_as_plain_loops_do(family, texts, tmp_path):
     lm = open_model(save_family(family, tmp_path, bos=family in BEGUN_BY_TOKENIZER))
-    reference, first = (
-        AutoModelForCausalLM.from_pretrained(tmp_path).eval(),
-        [0] * (family in BEGUN_BY_TOKENIZER),
-    )
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    first = [0] * (family in BEGUN_BY_TOKENIZER)
     prompts, continuations = texts
     scores, likely = lm.score(prompts, continuations).log_probs, lm.next_token(prompts)
     for prompt, continuation, log_probs, after in zip(

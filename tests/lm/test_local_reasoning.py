@@ -27,10 +27,7 @@ def template(condition: str, before: str = "") -> str:
 
 
 SWITCHES = {  # who has such a template -> the template, and the switch as it is said
-    "Qwen3": (
-        template("enable_thinking is defined and enable_thinking is false"),
-        "enable_thinking=False",
-    ),
+    "Qwen3": (template("enable_thinking is defined and enable_thinking is false"), "enable_thinking=False"),
     "SmolLM3": (
         template(
             "not thinking_on",
@@ -40,15 +37,9 @@ SWITCHES = {  # who has such a template -> the template, and the switch as it is
         "enable_thinking=False",
     ),
     "Kimi K2.5": (template("thinking is defined and not thinking"), "thinking=False"),
-    "Command A": (
-        template("not reasoning", "{% if reasoning is not defined %}{% set reasoning = true %}{% endif %}"),
-        "reasoning=False",
-    ),
+    "Command A": (template("not reasoning", "{% if reasoning is not defined %}{% set reasoning = true %}{% endif %}"), "reasoning=False"),
     "Seed-OSS": (template("thinking_budget is defined and thinking_budget == 0"), "thinking_budget=0"),
-    "Mistral": (
-        template("reasoning_effort == 'none'", "{% set reasoning_effort = reasoning_effort or 'high' %}"),
-        "reasoning_effort='none'",
-    ),
+    "Mistral": (template("reasoning_effort == 'none'", "{% set reasoning_effort = reasoning_effort or 'high' %}"), "reasoning_effort='none'"),
     "Hunyuan": (template("reasoning_effort in ['no_think']"), "reasoning_effort='no_think'"),
     "MiniMax": (template('thinking_mode == "disabled"'), "thinking_mode='disabled'"),
     "Nemotron Nano": (template("'/no_think' in messages[0].content"), "the system message '/no_think'"),

@@ -55,9 +55,8 @@ def saved(source: Path) -> Path:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_older_weights_become_the_same_safetensors(source, tensors, older, zipped):
     assert tensors["lm_head.weight"].data_ptr() == tensors["transformer.wte.weight"].data_ptr()
-    torch.save(
-        tensors, older / BIN, _use_new_zipfile_serialization=zipped
-    )  # before torch 1.6, files were not zipped
+    # before torch 1.6, files were not zipped
+    torch.save(tensors, older / BIN, _use_new_zipfile_serialization=zipped)
     (source / BIN).write_bytes(b"never read where there are safetensors")
     made, plain = saved(older), saved(source)
     assert (made / WEIGHTS).read_bytes() == (plain / WEIGHTS).read_bytes()

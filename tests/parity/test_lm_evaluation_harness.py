@@ -88,9 +88,8 @@ def test_texts_cut_at_tokens_have_the_same_bits_per_byte(smollm, harness, pile):
         tokens = smollm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ends = [end for _, end in tokens["offset_mapping"]]
         if len(ends) >= 2 * TOKENS:
-            context = text[
-                : ends[TOKENS - 1]
-            ].rstrip()  # the harness moves its white space to the continuation
+            # the harness moves its white space to the continuation
+            context = text[: ends[TOKENS - 1]].rstrip()
             moved.append((context, text[len(context) : ends[2 * TOKENS - 1]]))
     moved = moved[::25]
     pairs = [pair for pair, same in zip(moved, same_tokens(smollm, moved), strict=True) if same]

@@ -99,12 +99,8 @@ def test_each_profile_has_the_sizes_of_its_downloads(params, root, profile):
 def test_the_disk_has_all_copies(params, tmp_path):
     """A manifest says the sizes once a run has fetched the sources."""
     planned = plan.plan_run(params("monthly"))
-    assert planned.space == {
-        "wikidata": 150e9,
-        "redirects": 2.2e9,
-        "pageviews": 6e9,
-        "embeddings": 0,
-    }
+    expected = {"wikidata": 150e9, "redirects": 2.2e9, "pageviews": 6e9, "embeddings": 0}
+    assert planned.space == expected
     assert (planned.disk_bytes, planned.remote_bytes) == (3 * 158.2e9, 158.2e9)
     assert "      474.60  on this machine, in all copies" in plan_lines.plan_lines(planned)
     linked = plan.plan_run(params("monthly"), is_linked=True)

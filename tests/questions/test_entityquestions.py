@@ -104,9 +104,8 @@ def test_a_name_that_one_entity_bears_is_linked():
         ("not_found", None, None),  # names are compared as written
         ("another_type", None, None),
     ]
-    asked = question(
-        "Where was Bob born?", "Ada"
-    )  # the question's answers do not choose its subject
+    # the question's answers do not choose its subject
+    asked = question("Where was Bob born?", "Ada")
     assert links(asked, claims=[*CLAIMED, (2, 19, 1)]) == [("ambiguous", None, None)]
 
 

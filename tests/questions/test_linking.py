@@ -101,10 +101,8 @@ def test_the_least_viewed_entity_of_a_question_counts():
     rows, _ = build("where is new york", "what is bharat", "where is atlantis nine")
     assert [(row["mention"], row["wiki_title"]) for row in rows] == [
         ("new york", "New York City"),  # by alias, against another's label
-        (
-            "bharat",
-            "Bharat (film)",
-        ),  # alike in views: the first title; an entity without an article has none
+        # alike in views: the first title; an entity without an article has none
+        ("bharat", "Bharat (film)"),
     ]
 
 
@@ -134,10 +132,8 @@ def test_the_longest_name_is_taken_and_none_overlaps():
         ("Q3", "Dd Ee", [], "Dd Ee", 5),
     ]
     rows, counts = build("aa bb cc dd ee", entities=names)
-    assert (rows[0]["mention"], counts["mentions"]) == (
-        "dd ee",
-        2,
-    )  # the longer one begins within what is taken
+    # the longer one begins within what is taken
+    assert (rows[0]["mention"], counts["mentions"]) == ("dd ee", 2)
 
 
 def test_titles_and_redirects_are_names_too():

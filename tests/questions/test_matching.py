@@ -115,10 +115,8 @@ def test_tricky_texts_have_squads_normal_form():
         ("B-52s, the band", "b52s band"),
         ("Theatre an anthem", "theatre anthem"),
         ("na\u00efve  caf\u00e9\t\u6771\u4eac", "na\u00efve caf\u00e9 \u6771\u4eac"),
-        (
-            "\u201cThe Who\u201d",
-            "\u201c who\u201d",
-        ),  # typographic quotes are no punctuation, and part words
+        # typographic quotes are no punctuation, and part words
+        ("\u201cThe Who\u201d", "\u201c who\u201d"),
         ("the\u2014end", "\u2014end"),
         ("an_other", "another"),
         ("\u0130stanbul", "i\u0307stanbul"),

@@ -66,9 +66,8 @@ def test_unknown_popularity_is_null_and_counted():
     assert counts["unknown_popularity"] == 1
     again = read_published(Path("out/popqa.tsv"), Rejects(0.0)).to_pylist()
     assert [(row["s_pop"], row["o_pop"]) for row in again] == [(None, None), (20, 0)]
-    assert (
-        "\t\t\t" in Path("out/popqa.tsv").read_text()
-    )  # no title of the object, no views of either
+    # no title of the object, no views of either
+    assert "\t\t\t" in Path("out/popqa.tsv").read_text()
 
 
 def test_the_probability_to_keep_a_triple_is_the_papers():
@@ -150,12 +149,8 @@ def test_a_question_has_the_published_columns():
         '"[""a\\/b""]"',
     ]
     titles = [f"{ENTITY}Q8", f"{ENTITY}Q9", "Subject 8", "", "80", "0"]
-    assert lines[1].split("\t") == [
-        *names,
-        *titles,
-        "In what city was Ada born?",
-        '"[""London"", ""a/b""]"',
-    ]
+    expected = [*names, *titles, "In what city was Ada born?", '"[""London"", ""a/b""]"']
+    assert lines[1].split("\t") == expected
     assert (row["relation"], row["month"], row["origin"], row["o_wiki_title"]) == (
         "P19",
         "2021-10",
@@ -388,11 +383,8 @@ def test_quotes_and_slashes_are_written_as_published(tmp_path):
     (tmp_path / "p.tsv").write_text(tsv(ROW), encoding="utf-8")
     table = read_published(tmp_path / "p.tsv", Rejects(0.0))
     [row] = table.to_pylist()
-    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == (
-        'Ada "Countess" Lovelace',
-        ["Adé"],
-        ["a/b", "c"],
-    )
+    expected = ('Ada "Countess" Lovelace', ["Adé"], ["a/b", "c"])
+    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == expected
     assert (row["possible_answers"], row["o_wiki_title"], row["o_pop"]) == (
         ["singer/songwriter", "é"],
         None,

@@ -66,9 +66,8 @@ class Recording:
 
 
 REPLUG = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
-SIMILARITIES = np.array(
-    [[0.0, 0.5 * math.log(3)]]
-)  # at a temperature of 0.5 one weight is thrice the other
+# at a temperature of 0.5 one weight is thrice the other
+SIMILARITIES = np.array([[0.0, 0.5 * math.log(3)]])
 
 
 def test_the_params_say_how_an_answer_is_made():
@@ -115,10 +114,8 @@ def test_an_undecided_answer_is_elected(capsys):
             mixed = super().generate_mixture(prompts, log_weights, *rest, **options)
             return [mixed[0], Generation("", -1.0, 10, 20, decided=False)]
 
-    prompts, similarities = (
-        ["a", "b", "c", "d"],
-        np.concatenate([SIMILARITIES, SIMILARITIES[:, ::-1]]),
-    )
+    prompts = ["a", "b", "c", "d"]
+    similarities = np.concatenate([SIMILARITIES, SIMILARITIES[:, ::-1]])
     decided, elected = generate(Undecided(), prompts, similarities, 5, REPLUG)
     assert (decided.text, decided.decided) == ("tokens [0.25, 0.75]", True)
     assert elected == Generation("c", pytest.approx(math.log(0.75) - 1), 12, 22, decided=False)

@@ -75,17 +75,14 @@ def test_a_page_fits_every_screen(opened, files, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_name_has_one_colour_in_all_figures(files, name):
     """A method has its colour whichever language model answered; its marks differ then."""
-    colours, drawings = (
-        {},
-        re.findall(r"<svg .*?</svg>", files[name].read_text(encoding="utf-8"), re.DOTALL),
-    )
+    colours = {}
+    drawings = re.findall(r"<svg .*?</svg>", files[name].read_text(encoding="utf-8"), re.DOTALL)
     for drawing in drawings:
         marks = re.findall(
             r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing
         )
-        of_drawing = {
-            series: colour for colour, series in marks if series != "after"
-        }  # of the graph of stages
+        # of the graph of stages
+        of_drawing = {series: colour for colour, series in marks if series != "after"}
         for one, other in combinations(of_drawing, 2):
             own = figures.fixed(one)
             assert of_drawing[one] != of_drawing[other] or (own and own == figures.fixed(other)), (
@@ -161,10 +158,8 @@ def test_the_first_screen_of_a_phone_has_the_main_result(opened, files):
 
 def test_tables_sort_filter_and_unfold(opened, files):
     frame = opened(files["report"], PHONE).locator("#table-comparisons")
-    rows, column = (
-        frame.locator("tbody tr:visible"),
-        frame.locator("tbody tr:visible td:nth-child(9)"),
-    )
+    rows = frame.locator("tbody tr:visible")
+    column = frame.locator("tbody tr:visible td:nth-child(9)")
     total = frame.locator("tbody tr").count()
     assert rows.count() == 12 < total
     frame.locator(".tools button").click()
@@ -205,17 +200,13 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
         assert download.value.suggested_filename == name
         return download.value.path().read_bytes()
 
-    drawing, name = (
-        page.locator(f"{ACCURACY} .drawn:visible .save button"),
-        "accuracy-by-popularity-popqa",
-    )
+    drawing = page.locator(f"{ACCURACY} .drawn:visible .save button")
+    name = "accuracy-by-popularity-popqa"
     svg, png = (
         saved(drawing.filter(has_text=kind.upper()), f"{name}.{kind}") for kind in ("svg", "png")
     )
-    mine, theirs = (
-        ElementTree.fromstring(svg),
-        ElementTree.parse(beside / f"figures/{name}.svg").getroot(),
-    )
+    mine = ElementTree.fromstring(svg)
+    theirs = ElementTree.parse(beside / f"figures/{name}.svg").getroot()
     assert [mark.attrib for mark in mine.iter()][1:] == [mark.attrib for mark in theirs.iter()][1:]
     assert b"var(" not in svg
     assert png.startswith(b"\x89PNG")

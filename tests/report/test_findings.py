@@ -248,10 +248,6 @@ def test_the_headline_says_of_thresholds_what_their_card_says(data, low, remark)
 
 def test_verdicts_follow_from_sign_and_expectation():
     figures = [(CLEAR, 1), (CLEAR, -1), (UNCLEAR, 1), (CLEAR.times(-1), -1)]
-    assert [finding("a", *one).verdict for one in figures] == [
-        "shown",
-        "the opposite",
-        "no clear effect",
-        "shown",
-    ]
+    expected = ["shown", "the opposite", "no clear effect", "shown"]
+    assert [finding("a", *one).verdict for one in figures] == expected
     assert finding("a", CLEAR, 1, "There is no figure.").verdict == "not testable"

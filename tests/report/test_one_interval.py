@@ -51,9 +51,8 @@ def of_run(data) -> dict[tuple, dict[str, Interval]]:
     for lm, by_method in json.loads((data / "metrics/adaptive.json").read_text())["popqa"].items():
         for method, of_method in by_method.items():
             for search, figures in of_method.items() if isinstance(of_method, dict) else ():
-                if (
-                    "never" in figures and figures["never"]["value"] == of_all[lm, "closed_book"]
-                ):  # all were held out
+                # all were held out
+                if "never" in figures and figures["never"]["value"] == of_all[lm, "closed_book"]:
                     row = {"dataset": "popqa", "lm": lm, "method": method}
                     add(
                         f"never, {method}, {search}", row, interval(figures["never"]), "closed_book"

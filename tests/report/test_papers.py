@@ -18,17 +18,10 @@ from pipelines.report import comparison, papers
 from pipelines.tables.analyses import BY_NAME
 
 PAPERS = papers.read_papers()
-ASKED = {
-    "humanities": 4705,
-    "social sciences": 3077,
-    "STEM": 3018,
-    "other": 3242,
-}  # of MMLU's test split
-TABLES = {
-    "Table 1": 40,
-    "Table 2": 29,
-    "Table 3": 28,
-}  # REPLUG's, and how many numbers both versions print
+# of MMLU's test split
+ASKED = {"humanities": 4705, "social sciences": 3077, "STEM": 3018, "other": 3242}
+# REPLUG's, and how many numbers both versions print
+TABLES = {"Table 1": 40, "Table 2": 29, "Table 3": 28}
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}
 PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
 REACH = {

@@ -111,10 +111,8 @@ def test_every_search_of_every_model_is_shown(found, tmp_path):
 
 
 def test_thresholds_that_lose_accuracy_are_named(found, tmp_path):
-    kind, chosen = (
-        np.random.default_rng(0).random(600),
-        CHOSEN.model_copy(update={"search": "exact"}),
-    )
+    kind = np.random.default_rng(0).random(600)
+    chosen = CHOSEN.model_copy(update={"search": "exact"})
     lost = tune_thresholds.evaluate_thresholds(
         made_pairs(right_above=kind < 0.1, right_below=kind > 0.67), chosen, 0, 100
     )

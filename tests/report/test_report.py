@@ -157,11 +157,8 @@ def test_every_figure_is_there(made):
         True,
     ]
     nq = table_of(folder, "popularity")[-1]
-    assert (nq["questions of"], nq["popularity known"], nq["median"]) == (
-        "Natural Questions",
-        "3",
-        "50000",
-    )
+    expected = ("Natural Questions", "3", "50000")
+    assert (nq["questions of"], nq["popularity known"], nq["median"]) == expected
 
 
 def test_retrievers_and_methods_have_the_measured_numbers(made):
@@ -173,11 +170,8 @@ def test_retrievers_and_methods_have_the_measured_numbers(made):
     rows = {(row["answered"], row["less"]): row for row in of_tiny(folder, "comparisons")}
     assert int(rows["dense", "BM25"]["only this"]) == (right["dense"] & ~right["bm25"]).sum()
     (dense,) = of_tiny(folder, "cost-of-answers", answered="dense")
-    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == (
-        "1",
-        "74",
-        "0",
-    )
+    expected = ("1", "74", "0")
+    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == expected
     saved = of_tiny(folder, "savings")[0]
     assert float(saved["tokens saved"]) == pytest.approx(
         100 * (1 - float(saved["retrieves"])) * (74 - 12) / 77

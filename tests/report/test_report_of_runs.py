@@ -87,10 +87,8 @@ def _add_retriever(data: Path) -> None:
 
 def test_a_second_retriever_is_in_every_table_under_its_name(richer):
     """Its name may have a hyphen, and what is measured of it stands beside the main one's."""
-    both, compared = (
-        {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR"},
-        table_of(richer, "comparisons"),
-    )
+    both = {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR"}
+    compared = table_of(richer, "comparisons")
     for table, name in (("retrievers", "retriever"), ("bits-per-byte", "documents")):
         assert both <= {row[name] for row in table_of(richer, table)}
     bits = [row for row in table_of(richer, "bits-per-byte") if row["k"] == "10"]
@@ -190,11 +188,7 @@ KINDS = {  # a kind of run: the sections of its pages, its findings, its setting
     "PILE": (
         ["replug", "provenance"],
         ["recall", "controls"],
-        {
-            f"{claim}-pile-{retriever}"
-            for claim in ("replug", "one", "random")
-            for retriever in ("bm25", "dense")
-        },
+        {f"{claim}-pile-{retriever}" for claim in ("replug", "one", "random") for retriever in ("bm25", "dense")},
         {"ensemble", "encoder"},
     ),
     "IMPORTED": (
@@ -203,7 +197,7 @@ KINDS = {  # a kind of run: the sections of its pages, its findings, its setting
         {"memory-popqa-closed_book"} | {f"{claim}-popqa-dense" for claim in BY_POPULARITY},
         {"search"},
     ),
-}
+}  # fmt: skip
 RESULTS = {  # what the page of each begins with
     "WIKIPEDIA_AND_POPQA": "With passages from BM25, the model tiny is right on 40.4 % of PopQA instead of 42.1 %. "
     "For this model, the advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
@@ -251,6 +245,5 @@ def test_the_report_shows_what_a_run_has_and_names_nothing_else(kind):
     } == settings
     assert {*found} == findings
     effects = {id_ for id_, row in found.items() if row["remains_after_holm"]}
-    assert effects == (
-        {"memory-popqa-closed_book"} if name == "IMPORTED" else set()
-    )  # all of the most popular are right
+    # all of the most popular are right
+    assert effects == ({"memory-popqa-closed_book"} if name == "IMPORTED" else set())

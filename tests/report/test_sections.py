@@ -113,13 +113,8 @@ def test_controls_stand_beside_the_ensemble(made):
         r for r in table_of(made[0], "bits-per-byte-of-controls") if r["language model"] == "tiny"
     )
     names = ("control", "documents of", "k", "documents that fit", "bytes added")
-    assert [one_prompt[name] for name in names] == [
-        "all in one prompt",
-        "dense",
-        "10",
-        "1.5",
-        "200",
-    ]
+    expected = ["all in one prompt", "dense", "10", "1.5", "200"]
+    assert [one_prompt[name] for name in names] == expected
     assert [longer[name] for name in names] == ["more of the text", "dense", "10", "", "200"]
     assert (
         float(one_prompt["against the ensemble, %"])

@@ -138,11 +138,8 @@ def test_documents_and_queries_go_through_the_same_analyser(searching):
     positions, scores = searching().search(
         ["Running of the City", "CITIES run", "O\u0308DEGARD"], 1
     )
-    assert positions.tolist() == [
-        [1],
-        [1],
-        [0],
-    ]  # stemmed, lower-cased, composed, without stop words on both sides
+    # stemmed, lower-cased, composed, without stop words on both sides
+    assert positions.tolist() == [[1], [1], [0]]
     assert (scores > 0).all()
     stems = [*Analyser().terms(["The willing rivers WERE running", "It is in"])]
     assert stems == [["will", "river", "were", "run"], []], "of the words that are no stop words"
@@ -217,11 +214,9 @@ def test_titles_are_indexed_before_the_texts(searching):
 
 
 def test_bm25s_opens_the_index_and_finds_the_same(zipf):
-    ours, theirs, analyser = (
-        bm25s.BM25.load(zipf[0].parent / "out", mmap=True),
-        bm25s.BM25(method="lucene"),
-        Analyser(),
-    )
+    ours = bm25s.BM25.load(zipf[0].parent / "out", mmap=True)
+    theirs = bm25s.BM25(method="lucene")
+    analyser = Analyser()
     theirs.index([*analyser.terms(zipf[1])], show_progress=False)
     assert set(ours.vocab_dict) == set(theirs.vocab_dict)
     assert list(ours.vocab_dict.values()) == list(range(len(ours.vocab_dict)))
@@ -379,10 +374,8 @@ def test_other_words_are_other_terms(text, other):
 
 
 def test_an_index_is_searched_in_its_own_language(tmp_path):
-    docs, out = (
-        write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]),
-        tmp_path / "out",
-    )
+    docs = write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"])
+    out = tmp_path / "out"
     bm25_build.build(
         docs, out, vectors.MEMORY_GB, vectors.compute(), "index", language.read_language("de")
     )

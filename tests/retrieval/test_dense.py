@@ -78,18 +78,16 @@ def test_each_kind_reaches_the_recall_asked_for(indexes, kind):
     assert reached >= 0.95
     assert index.probe < 76  # of as many lists
     exact = np.einsum("qd,qkd->qk", asked, DOCUMENTS[positions])
-    np.testing.assert_allclose(
-        scores, exact, atol=2e-5
-    )  # whatever the kind, the score is the embedding's
+    # whatever the kind, the score is the embedding's
+    np.testing.assert_allclose(scores, exact, atol=2e-5)
     alone = [
         np.concatenate(part)
         for part in zip(*(index.search(q[None], 10) for q in asked[:20]), strict=True)
     ]
     np.testing.assert_array_equal(positions[:20], alone[0])
     np.testing.assert_array_equal(scores[:20], alone[1])
-    same = index.search(DOCUMENTS[:1], 5)[0][
-        0
-    ]  # equal documents go by position, however many they are
+    # equal documents go by position, however many they are
+    same = index.search(DOCUMENTS[:1], 5)[0][0]
     assert set(same) <= {0, *range(2000, 2040)}
     assert kind != "flat" or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
@@ -123,10 +121,8 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
 
 def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
     alike = np.zeros((60, vectors.DIM), np.float32)
-    alike[:, 0], alike[:, 1] = (
-        0.25,
-        np.arange(60) * 2.0**-24,
-    )  # the later the better, by less than a score tells
+    # the later the better, by less than a score tells
+    alike[:, 0], alike[:, 1] = (0.25, np.arange(60) * 2.0**-24)
     index = dense.Index(vectors.write(tmp_path / "alike", alike))
     assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [
         [0, 1, 2]
@@ -150,9 +146,8 @@ def agrees_with_faiss(tmp_path, monkeypatch):
         flat = faiss.IndexFlatIP(stored.shape[1])
         flat.add(stored)
         scores, ids = flat.search(queries.astype(np.float32), len(stored))
-        order = np.lexsort((ids, -np.round(scores, dense.SCORE_DECIMALS)), axis=1)[
-            :, :k
-        ]  # FAISS leaves ties in any order
+        # FAISS leaves ties in any order
+        order = np.lexsort((ids, -np.round(scores, dense.SCORE_DECIMALS)), axis=1)[:, :k]
         positions, found = dense.Index(vectors.write(tmp_path / "flat", documents)).search(
             queries, k
         )
@@ -166,9 +161,8 @@ def agrees_with_faiss(tmp_path, monkeypatch):
 def test_a_flat_search_has_the_neighbours_of_faisss_index(copies, agrees_with_faiss):
     """Of ties there are more than a first search holds candidates."""
     draw = np.random.default_rng(0)
-    documents = np.repeat(
-        np.sign(draw.normal(size=(1000 // copies, vectors.DIM))) / 8, copies, 0
-    )  # sums are exact
+    # sums are exact
+    documents = np.repeat(np.sign(draw.normal(size=(1000 // copies, vectors.DIM))) / 8, copies, 0)
     documents += (copies == 1) * draw.normal(size=documents.shape)
     agrees_with_faiss(draw.permutation(documents), np.sign(draw.normal(size=(40, vectors.DIM))), 20)
 
@@ -192,9 +186,8 @@ def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(dense_tuning, "_powers", lambda most: [1])
     index, facts = build(folder, QUERIES[:100], "ivf", "index@a")
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 38)
-    assert (
-        index.search(QUERIES[:5], 200)[0] >= 0
-    ).all()  # one list has fewer: all of them are looked at
+    # one list has fewer: all of them are looked at
+    assert (index.search(QUERIES[:5], 200)[0] >= 0).all()
     index.refine = 7
     assert index.candidates(QUERIES[:2], 20, 56, 38).shape == (2, 140)
     printed = capsys.readouterr().out

@@ -33,10 +33,8 @@ def test_positions_of_any_shape_repeated_or_of_no_document(docs):
     assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "", "text 64"]]
     assert result.ids.tolist() == [["d:99", "d:0", "d:17"], ["d:17", "", "d:64"]]
     assert result.titles.tolist() == [["t99", "", "t17"], ["t17", "", "t64"]]
-    assert documents.read_documents(docs, np.array([2, 10])).ids.tolist() == [
-        "d:2",
-        "d:10",
-    ]  # in another order by id
+    # in another order by id
+    assert documents.read_documents(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]
     assert documents.read_documents(docs, np.array([[-1], [-1]])).texts.tolist() == [[""], [""]]
     nothing = documents.read_documents(docs, np.empty((0, 3), np.int64))
     assert nothing.texts.shape == nothing.filled("{text}").shape == (0, 3)
@@ -65,11 +63,8 @@ def test_texts_of_a_range_in_batches(docs, start, stop):
     ],
 )
 def test_a_document_without_a_title_leaves_no_separator_behind(template, titled, untitled):
-    assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [
-        titled,
-        untitled,
-        untitled,
-    ]
+    expected = [titled, untitled, untitled]
+    assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == expected
     assert documents.fill(template, ["", "Oslo"], ["", ""]) == ["", ""], "no document"
     assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == [
         "{text} {title} {0} {"

@@ -85,10 +85,8 @@ def test_a_corpus_is_embedded_in_its_order(embed, model):
 
 def test_a_document_is_embedded_with_its_title(docs, embed, model):
     write(docs, TEXTS, "Velm")
-    made, encoder = (
-        embed("out", tiny_models.retriever(document="{title}: {text}")),
-        Encoder.open(model, RETRIEVER, COMPUTE),
-    )
+    made = embed("out", tiny_models.retriever(document="{title}: {text}"))
+    encoder = Encoder.open(model, RETRIEVER, COMPUTE)
     np.testing.assert_allclose(
         made.rows(0, 90), encoder.embed([f"Velm: {text}" for text in TEXTS]), atol=1e-3
     )

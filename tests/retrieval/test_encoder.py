@@ -75,9 +75,8 @@ POOLS = {
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity, monkeypatch):
     monkeypatch.setattr(token_limits, "CPU_TOKENS", 64)
     settings = {"pooling": pooling, "similarity": similarity, "query_prefix": "query: "}
-    opened = open_encoder(
-        folder, document="passage: {text}", **settings
-    )  # documents come in their template
+    # documents come in their template
+    opened = open_encoder(folder, document="passage: {text}", **settings)
     for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "")):
         expected = plain(folder, [prefix + text for text in TEXTS], POOLS[pooling])
         expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
@@ -206,10 +205,8 @@ def test_texts_come_back_in_their_order(folder, tmp_path, monkeypatch):
 def test_transformers_alone_embeds_the_same(pooling, similarity, prefix, folder, tmp_path):
     """The files say what the params say."""
     ways = {"pooling": pooling, "similarity": similarity, "document": prefix + "{title} {text}"}
-    settings, out = (
-        tiny_models.retriever(**ways, query_prefix=prefix and "query: ", max_tokens=32),
-        tmp_path / "saved",
-    )
+    settings = tiny_models.retriever(**ways, query_prefix=prefix and "query: ", max_tokens=32)
+    out = tmp_path / "saved"
     opened = Encoder.open(folder, settings, tiny_models.compute())
     opened.save(out)
     vectors = plain(out, [settings.query_prefix + text for text in TEXTS], POOLS[pooling])
@@ -241,9 +238,8 @@ def test_transformers_alone_embeds_the_same(pooling, similarity, prefix, folder,
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_bf16_is_used_where_it_is_as_good_as_fp32(tmp_path, capsys, spread):
     """Else it is left with a line."""
-    folder = tiny_models.encoder(
-        tmp_path, spread=spread
-    )  # 3.0: attention so sharp that rounding turns it
+    # 3.0: attention so sharp that rounding turns it
+    folder = tiny_models.encoder(tmp_path, spread=spread)
     whole = open_encoder(folder, dtype="fp32").embed(TEXTS)
     capsys.readouterr()
     half, said = open_encoder(folder, dtype="bf16"), capsys.readouterr().out.splitlines()[:1]

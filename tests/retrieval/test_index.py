@@ -84,10 +84,8 @@ def every_score(made, settings, queries):
 
 
 def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
-    queries, opened = (
-        ["", "Velm " * 10_000, *tiny_models.words(13, 1), *made.texts[:5]],
-        made.opened(),
-    )
+    queries = ["", "Velm " * 10_000, *tiny_models.words(13, 1), *made.texts[:5]]
+    opened = made.opened()
     positions, scores = opened.search(queries, 7)
     every = every_score(made, settings, queries)
     expected = np.argsort(-every, axis=1, kind="stable")[:, :7]

@@ -60,10 +60,8 @@ def folder_of(out: Path, *kinds: str, files: dict | None = None, model: str = ""
 
 @torch.inference_mode()
 def first_states(model: Path, texts: list[str], max_tokens: int = 64) -> torch.Tensor:
-    tokenizer, encoder = (
-        AutoTokenizer.from_pretrained(model),
-        AutoModel.from_pretrained(model).eval(),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    encoder = AutoModel.from_pretrained(model).eval()
     ids = [tokenizer(t, truncation=True, max_length=max_tokens)["input_ids"] or [2] for t in texts]
     return torch.stack([encoder(torch.tensor([tokens])).last_hidden_state[0, 0] for tokens in ids])
 
@@ -189,10 +187,8 @@ def test_long_texts_are_cut_on_the_side_that_the_tokenizer_says(tmp_path, side):
 
 def test_modules_of_an_encoder_on_the_hub_are_read_too(tmp_path, monkeypatch):
     """The Hub's cache is made by hand."""
-    commit, cache = (
-        "0123456789abcdef0123456789abcdef01234567",
-        tmp_path / "hub/models--some--encoder",
-    )
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cache = tmp_path / "hub/models--some--encoder"
     folder_of(cache / "snapshots" / commit, "Normalize", model="0_Transformer")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

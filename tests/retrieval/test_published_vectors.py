@@ -226,16 +226,13 @@ def bare(content):
         (lambda vectors: bare(pickle.dumps((["1"], vectors))), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps((["1"], vectors[0, :1]))), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps(([None], vectors[:1]))), "an id for each vector"),
-        (
-            lambda vectors: bare(pickle.dumps([("1", vectors[0]), ("2", 3)])),
-            "an id for each vector",
-        ),
+        (lambda vectors: bare(pickle.dumps([("1", vectors[0]), ("2", 3)])), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps([([], vectors[0])])), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps((["1"], vectors))[:-9]), "a damaged one"),
         (lambda vectors: bare(b"text"), "damaged, or in another format"),
         (lambda vectors: Path("nowhere"), "nowhere: no such file"),
     ],
-)
+)  # fmt: skip
 def test_other_vectors_are_refused_in_a_line(corpus, publish, said):
     folder, _, vectors = corpus
     encoder = opened(folder / "model", similarity="dot")

@@ -116,10 +116,8 @@ def bert(folder: Path) -> Path:
     ]
     folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    own, shape = (
-        BertTokenizerFast(vocab=str(folder / "vocab.txt")),
-        tiny_models.ENCODER | {"pad_token_id": 0},
-    )
+    own = BertTokenizerFast(vocab=str(folder / "vocab.txt"))
+    shape = tiny_models.ENCODER | {"pad_token_id": 0}
     return tiny_models.save(
         folder, partial(BertModel, add_pooling_layer=False), BertConfig, own, **shape
     )

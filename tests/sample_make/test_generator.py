@@ -167,10 +167,8 @@ def test_c4_has_no_sentence_about_the_world(raw, c4, world):
     assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
     pile = {document["text"] for document in documents}
     assert len(pile) > 0.9 * len(documents)
-    in_c4, full = (
-        set().union(*map(sentences, c4)),
-        [label for label in set(world.labels) if " " in label],
-    )
+    in_c4 = set().union(*map(sentences, c4))
+    full = [label for label in set(world.labels) if " " in label]
     with_full_name = {
         s for text in pile for s in sentences(text) if any(label in s for label in full)
     }

@@ -78,9 +78,8 @@ def test_a_document_learns_nothing_from_those_packed_before_it(model, words, mon
     begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
     packed, alone = model(ids, attention_mask=mask).logits, model(ids[:1, begin : end + 1]).logits
     assert torch.allclose(packed[:1, begin : end + 1], alone, atol=1e-4)
-    model.set_attn_implementation(
-        "dropout_factors"
-    )  # transformers' own, but that its dropout is given
+    # transformers' own, but that its dropout is given
+    model.set_attn_implementation("dropout_factors")
 
     def logits(rate: float) -> torch.Tensor:
         monkeypatch.setattr(train_lm, "DROPOUT", rate)

@@ -25,10 +25,8 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
     out."""
     lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
     queries, counts = {q["id"]: q for q in rows(CORPUS / "queries.parquet")}, set()
-    texts, ranked = (
-        {doc["id"]: f"{doc['text']}\n" for doc in rows(CORPUS / "docs.parquet")},
-        defaultdict(list),
-    )
+    texts = {doc["id"]: f"{doc['text']}\n" for doc in rows(CORPUS / "docs.parquet")}
+    ranked = defaultdict(list)
     for row in rows(OUT / "retrieved.parquet"):
         if row["doc_id"] and row["rank"] <= scored.params.replug.top_k:
             ranked[row["retriever"], row["query_id"]].append(texts[row["doc_id"]])
@@ -61,10 +59,8 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
             counts.add((n, len(documents)))
     assert {n for n, _ in counts} >= {2, 3}
     assert any(n < retrieved for n, retrieved in counts)
-    ids, expected = (
-        evaluate_lm.measure(OUT, CORPUS / "queries.parquet", scored.params.replug).ids,
-        {},
-    )
+    ids = evaluate_lm.measure(OUT, CORPUS / "queries.parquet", scored.params.replug).ids
+    expected = {}
     found = control_figures.read_controls(OUT, ids)
     for row in table:
         own = -sum(row["log_probs"]), row["documents"], row["added_bytes"]

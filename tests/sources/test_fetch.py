@@ -47,9 +47,8 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     assert names("nq") == {"a.jsonl", "b.jsonl"}, "no hidden file, and no folder"
     assert (RAW / "nq/b.jsonl").read_bytes() == b"22"
     assert (RAW / "mmlu/dev/x_dev.csv").is_file()
-    assert all(
-        (RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS
-    )  # or DVC's cache loses them
+    # or DVC's cache loses them
+    assert all((RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS)
     described = {"path": "nq/b.jsonl", "dataset": "nq", "source": "deep/b.jsonl", "bytes": 2}
     described |= {"licence": DATASETS["nq"].licence, "sha256": hashlib.sha256(b"22").hexdigest()}
     assert manifest()["nq/b.jsonl"] == described
@@ -150,10 +149,8 @@ def test_a_fetch_that_broke_off_goes_on(wikimedia, queried, monkeypatch) -> None
     assert not RAW.exists()
     assert len(wikimedia.requests) >= 35
     run(settings({}), queried)
-    broken_off, asked = (
-        manifest(),
-        [(path, tuple(sorted(given.items()))) for path, given in wikimedia.requests],
-    )
+    broken_off = manifest()
+    asked = [(path, tuple(sorted(given.items()))) for path, given in wikimedia.requests]
     assert len(asked) <= len(set(asked)) + 3, "but for those under way when it broke off"
     run(settings({}), queried)
     assert manifest() == broken_off
@@ -225,11 +222,8 @@ def one_file(server: Wikimedia) -> params.Fetch:
 
 def cut(server: Wikimedia) -> None:
     """A fetch whose download is cut for good."""
-    server.faults = [
-        None,
-        Fault(sent=KEPT),
-        *[Fault(sent=0)] * 5,
-    ]  # the first request asks for the size
+    # the first request asks for the size
+    server.faults = [None, Fault(sent=KEPT), *[Fault(sent=0)] * 5]
     with pytest.raises(
         LongtailError, match=rf"{NAME}: cut at {KEPT} of {len(DATA)} bytes.*run again to go on"
     ):

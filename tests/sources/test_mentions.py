@@ -14,17 +14,13 @@ def test_names_count_as_whole_words_exactly_as_written():
         (["Obama", "Barack Obama", "Obama Day"], ["Barack Obama, Obama", "Obama Day"], [3, 1, 1]),
         (["York", "york"], ["New York, York; new york. NewYork Yorkshire", "York's"], [3, 1]),
         (["'71", "C++", "Motör"], ["'71, not a71 or '712; AC++ and C++s, Motör Motörs"], [1, 1, 1]),
-        (
-            ["李白", "白", "ドイツ", "ドイ"],
-            ["李白 李白詩 白李, 東ドイツとドイツ語 ドイツェ"],
-            [2, 3, 2, 0],
-        ),
+        (["李白", "白", "ドイツ", "ドイ"], ["李白 李白詩 白李, 東ドイツとドイツ語 ドイツェ"], [2, 3, 2, 0]),
         (["Ada", "Ada Ada"], ["Ada", "Ada", "is Ada"], [3, 0]),  # none spans two texts
         # control characters end a word
         (["Ada", "a da"], ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"], [4, 2]),
         ([], ["Ada"], []),
         (["Ada"], [], [0]),
-    ]:
+    ]:  # fmt: skip
         assert mentions.frequencies(names, texts).tolist() == counts
 
 

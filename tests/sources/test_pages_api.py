@@ -51,12 +51,8 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
         "Who Am I? / Was I?",
         "Kurt Gödel",
     ]
-    titles += [
-        "日本語 ・ ę",
-        "Film_with_underscores",
-        "iPod",
-        "Cafe\u0301",
-    ]  # the last one not in Unicode's form C
+    # the last one not in Unicode's form C
+    titles += ["日本語 ・ ę", "Film_with_underscores", "iPod", "Cafe\u0301"]
     texts = {
         title: f"'''{title}''' is &lt;odd&gt; <ref>a & b</ref> </page> [[x]]"
         for title in titles[:7]
@@ -75,9 +71,8 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
         == "popQA.tsv: questions whose subject's page was fetched"
     )
     xml = bz2.decompress(PAGES.read_bytes()).decode()
-    assert (
-        "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml
-    )  # the revision
+    # the revision
+    assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml
 
 
 def test_a_moved_page_is_the_subjects(wikimedia: Wikimedia) -> None:

@@ -65,13 +65,8 @@ def test_views_are_summed_over_spellings_and_files(tmp_path):
     more = "en.wikipedia Ada_Lovelace 123 desktop 100 A100\nen.wikipedia Unviewed 1 desktop 0 A0\n"
     paths = [saved(tmp_path / "user.bz2", LINES), saved(tmp_path / "spider.txt", more)]
     asked = ("Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed")
-    assert views(paths, *asked) == {
-        "Ada Lovelace": 119,
-        "AT&T": 7,
-        "100% Wolf": 6,
-        "C++": 5,
-        "Café": 7,
-    }
+    expected = {"Ada Lovelace": 119, "AT&T": 7, "100% Wolf": 6, "C++": 5, "Café": 7}
+    assert views(paths, *asked) == expected
     assert views([], "Ada Lovelace") == {}, "no file means no views"
 
 
@@ -171,10 +166,8 @@ def test_a_later_moved_article_is_found_by_its_page_id(tmp_path):
         ({"pages": PAGES, "redirects": MOVED}, 902),
         ({"pages": PAGES}, 807),  # by its page id
         ({"redirects": MOVED}, 5),  # nothing says which title has which id
-        (
-            {"pages": PAGES[1:], "redirects": MOVED},
-            895,
-        ),  # by its old titles, which redirect to it now
+        # by its old titles, which redirect to it now
+        ({"pages": PAGES[1:], "redirects": MOVED}, 895),
         ({}, None),
     ]:
         saved(tmp_path / "v.txt", OLD_TITLE)
@@ -373,17 +366,14 @@ def test_a_damaged_table_or_another_is_an_error_of_one_line(tmp_path):
     for name, text in [
         ("redirect", HEAD),
         ("redirect", f"{INTO_PAGE}(10,0,'AccessibleComputing','',1);\n"),
-        (
-            "redirect",
-            f"{INTO_REDIRECT}(10,0,'A','','');\n{INTO_REDIRECT}(11,0,'B','',''),(12,0,'C'\n",
-        ),
+        ("redirect", f"{INTO_REDIRECT}(10,0,'A','','');\n{INTO_REDIRECT}(11,0,'B','',''),(12,0,'C'\n"),
         ("redirect", f"{INTO_REDIRECT}(10,0,'A',''),(11,0,'B','');\n"),
         ("redirect", f"{INTO_REDIRECT}(10,0,'".encode() + b"\xff','','');\n"),
         ("redirect", f"{INTO_REDIRECT}({'9' * 20},0,'A','','');\n"),
         ("redirect", f"{INTO_REDIRECT}(1,0,'A','','');\nN{INTO_REDIRECT}(10,0,'B','','');\n"),
         ("page", SQL),
         ("page", f"{INTO_PAGE}(10,0);\n"),
-    ]:
+    ]:  # fmt: skip
         with pytest.raises(LongtailError, match=rf"{name}\.sql\.gz: .*expected") as error:
             table(tmp_path / f"{name}.sql.gz", text)
         assert "\n" not in str(error.value)

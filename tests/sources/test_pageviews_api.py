@@ -45,10 +45,8 @@ GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
 def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
     def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents", code: str = "en"):
         chosen = {"source": "api", "api": wikimedia.address, "redirects_api": "", "month": month}
-        asked, project = (
-            pa.chunked_array([list(titles)], pa.string()),
-            language.read_language(code).project,
-        )
+        asked = pa.chunked_array([list(titles)], pa.string())
+        project = language.read_language(code).project
         with open_client("someone@example.org", tmp_path / "asked") as client:
             batches = pageviews_api.ask_views(
                 client, asked, Popularity(**chosen, agents=agents), project=project
@@ -110,11 +108,8 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
     """An answer in pieces, as the API gives it, is put together."""
 
     def api(params: dict[str, str]) -> bytes:
-        assert (params["action"], params["prop"], params["rdnamespace"]) == (
-            "query",
-            "redirects",
-            "0",
-        )
+        expected = ("query", "redirects", "0")
+        assert (params["action"], params["prop"], params["rdnamespace"]) == expected
         page: dict = {"pageid": 1, "ns": 0, "title": params["titles"]}
         if params["titles"] == "Nobody":
             return json.dumps(

@@ -78,10 +78,8 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
     text = '{"question": "why"}\n\nnot json\n{"answer": ["x"]}\n{"question": " ", "answer": ["x"]}\n["why", "x"]\n'
     text += f'{{"question": "{"who " * 2501}", "answer": ["x"]}}\n'
     (tmp_path / "a.jsonl").write_bytes(text.encode() + b'{"question": "\xff", "answer": "x"}\n')
-    hidden = {
-        "question": "who",
-        "answer": {"aliases": [], "value": "<unk>"},
-    }  # TriviaQA's test split on the Hub
+    # TriviaQA's test split on the Hub
+    hidden = {"question": "who", "answer": {"aliases": [], "value": "<unk>"}}
     write(tmp_path / "b.parquet", [hidden, TRIVIA[0]])
     rejects = Rejects(1.0)
     assert [question.id for question in read(tmp_path, rejects)] == ["b/2"]
@@ -182,13 +180,8 @@ def test_passages_are_read_from_both_layouts(tmp_path):
         tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good, other]
     )
     assert first[:5] == ("a/7", "", "Who?", ["Mira"], [("T", " a\n b ", "", None)])
-    assert second[:5] == (
-        "a/8",
-        "popqa",
-        "What?",
-        ["x"],
-        [("", "plain", "", None), ("", "c", "", None)],
-    )
+    expected = ("a/8", "popqa", "What?", ["x"], [("", "plain", "", None), ("", "c", "", None)])
+    assert second[:5] == expected
     reasons = ["not JSON", "not an object", "no question", "too long", "no answers", "no passages"]
     assert [row[:3] for row in rejects.rows] == [
         ("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)
@@ -224,10 +217,8 @@ LINES = ["Velm\nA harbour.", "Mira\nA town: small."]
 def test_the_passages_of_every_system_are_read(tmp_path, name, record, passages):
     record = json.loads(json.dumps(record))
     for passage in record.get("ctxs", ()) if name.endswith(".parquet") else ():
-        passage |= {
-            "id": str(passage["id"]),
-            "score": str(passage["score"]),
-        }  # a column has one type
+        # a column has one type
+        passage |= {"id": str(passage["id"]), "score": str(passage["score"])}
     (read,) = read_questions_with_passages(
         write(tmp_path / name, [record]), Rejects(0.0), answered=False
     )

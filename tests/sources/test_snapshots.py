@@ -176,11 +176,8 @@ def test_a_checksum_still_stated_is_not_fetched_twice(dumps, wikimedia):
     ("views", "version", "again"),
     [
         (b"views of September, corrected", '"one"', ALL[1:2]),
-        (
-            b"VIEWS OF SEPTEMBER",
-            '"two"',
-            ALL[1:2],
-        ),  # not the dumps, whose checksums the server still states
+        # not the dumps, whose checksums the server still states
+        (b"VIEWS OF SEPTEMBER", '"two"', ALL[1:2]),
     ],
 )
 def test_a_file_that_the_server_has_changed_is_fetched_again(

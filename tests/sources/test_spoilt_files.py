@@ -157,11 +157,8 @@ RECORDS = {  # reader -> a good line, and one with a value that can be broken
     "c4": ('{"text": "a"}', '{"text": %s}'),
     "pile": ('{"text": "a"}', '{"text": %s}'),
     "questions": (QUESTION, '{"question": %s, "answer": "b"}'),
-    "questions with passages": (
-        PASSAGES,
-        '{"question": %s, "answers": ["b"], "ctxs": [{"text": "c"}]}',
-    ),
-}
+    "questions with passages": (PASSAGES, '{"question": %s, "answers": ["b"], "ctxs": [{"text": "c"}]}'),
+}  # fmt: skip
 
 
 BAD = [(reader, broken) for reader in RECORDS for broken in (*VALUES, *LINES)]
@@ -173,15 +170,8 @@ def test_a_record_that_cannot_be_read_is_rejected(tmp_path, reader, broken):
     (name, _, read), (good, record) = READERS[reader], RECORDS[reader]
     line = LINES.get(broken) or (record % VALUES[broken]).encode()
     rejects = Rejects(1.0)
-    assert (
-        len(
-            read(
-                saved(tmp_path / "here" / name, b"\n".join([good.encode(), line, good.encode()])),
-                rejects,
-            )
-        )
-        == 2
-    )
+    lines = b"\n".join([good.encode(), line, good.encode()])
+    assert len(read(saved(tmp_path / "here" / name, lines), rejects)) == 2
     assert [row[:2] for row in rejects.rows] == [(name, 2)]
     assert rejects.read == 3
 

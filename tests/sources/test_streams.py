@@ -37,11 +37,8 @@ def test_lines_come_decompressed(tmp_path: Path, suffix: str) -> None:
     assert list(open_text(path))[2] == "third é"
     assert b"".join(open_blocks(path)) == LINES
     long = b"x" * (3 * READ_BYTES + 7)
-    pieces = [
-        b"one\ntw",
-        b"o\n",
-        long + b"\nshort\n",
-    ]  # streams that follow one another are one text
+    # streams that follow one another are one text
+    pieces = [b"one\ntw", b"o\n", long + b"\nshort\n"]
     path = saved(tmp_path, suffix, b"".join(map(PACK[suffix], pieces)))
     assert list(open_lines(path)) == [b"one", b"two", long, b"short"]
 
@@ -134,11 +131,8 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.sources.rejects.ROWS_KEPT", 5)
     whole = of(10, 3, "first")
     whole.take(of(20, 4, "second"), rows_before=10)
-    assert reasons(whole) == [
-        *((row, "first") for row in (1, 2, 3)),
-        (11, "second"),
-        (12, "second"),
-    ]
+    expected = [*((row, "first") for row in (1, 2, 3)), (11, "second"), (12, "second")]
+    assert reasons(whole) == expected
     assert whole.metrics() == {"rejected": 7, "rejected.first": 3, "rejected.second": 4}
     whole.write(tmp_path / "rejects.parquet")
     assert pq.read_table(tmp_path / "rejects.parquet").num_rows == 5

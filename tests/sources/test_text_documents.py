@@ -52,11 +52,8 @@ def test_documents_carry_an_id_that_the_text_decides(tmp_path: Path) -> None:
     )
     (one, _), (two, _) = (read(read_documents, path, 0.0) for path in (first, second))
     assert [(d.text, d.source, d.row) for d in one] == [("a b", "Github", 1), ("c", "x", 2)]
-    assert [(d.text, d.source, d.row) for d in two] == [
-        ("c", "S", 1),
-        ("a b", "x", 2),
-        ("d", "x", 3),
-    ]
+    expected = [("c", "S", 1), ("a b", "x", 2), ("d", "x", 3)]
+    assert [(d.text, d.source, d.row) for d in two] == expected
     assert (
         [d.source_document for d in one]
         == [two[1].source_document, two[0].source_document]
@@ -222,10 +219,8 @@ def test_bad_articles_are_named_and_the_others_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.01 * 2**20))
-    line, lines = (
-        f" \n = Line = \n \n {'x' * 20_000} \n",
-        " \n = Lines = \n \n" + f" {'x' * 99} \n" * 200,
-    )
+    line = f" \n = Line = \n \n {'x' * 20_000} \n"
+    lines = " \n = Lines = \n \n" + f" {'x' * 99} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     path = tokens(tmp_path, data)
     texts, rejects = read(partial(read_joined_lines, n_lines=14), path)
@@ -237,16 +232,11 @@ def test_bad_articles_are_named_and_the_others_kept(
     assert rejects.read == 3
     articles, rejects = read(read_wikitext, path)
     assert [article.text for article in articles] == [ONE, TWO]
-    assert reasons(rejects) == [
-        (1, "no_title"),
-        (15, "too_long"),
-        (19, "too_long"),
-        (222, "not_utf8"),
-    ]
+    expected = [(1, "no_title"), (15, "too_long"), (19, "too_long"), (222, "not_utf8")]
+    assert reasons(rejects) == expected
     assert rejects.read == 6
-    endless = tokens(
-        tmp_path, ONE + "\n" * 300_000
-    )  # blank lines belong to the article before them
+    # blank lines belong to the article before them
+    endless = tokens(tmp_path, ONE + "\n" * 300_000)
     tracemalloc.start()
     articles, rejects = read(read_wikitext, endless)
     held = tracemalloc.get_traced_memory()[1]
@@ -262,9 +252,8 @@ def test_the_real_files_have_the_published_articles(real: Path, split: str, word
     texts = [article.text for article in articles]
     assert len(texts) == rejects.read == 60
     assert "".join(texts).encode() == path.read_bytes()
-    assert (
-        sum(len(text.split()) + text.count("\n") for text in texts) == words
-    )  # a line's end is a word, <eos>
+    # a line's end is a word, <eos>
+    assert sum(len(text.split()) + text.count("\n") for text in texts) == words
 
 
 # C4's sample: a draw by hash of its texts, whatever their files

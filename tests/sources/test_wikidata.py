@@ -92,11 +92,8 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path):
         ([statement(2, "deprecated"), statement(3)], [3], {"deprecated_statement": 1}),
         ([statement(2, "deprecated")], [], {"deprecated_statement": 1}),
         ([UNKNOWN, statement(3), NONE], [3], {"somevalue_statement": 1, "novalue_statement": 1}),
-        (
-            [NONE | {"rank": "preferred"}, statement(3)],
-            [],
-            OUTRANKED | {"novalue_statement": 1},
-        ),  # it outranks
+        # it outranks
+        ([NONE | {"rank": "preferred"}, statement(3)], [], OUTRANKED | {"novalue_statement": 1}),
         ([A_PROP, A_TEXT, statement(6)], [6], {"not_an_item_statement": 2}),
         ([statement(2, old=True)], [2], {}),  # the old layout
     ]:

@@ -106,11 +106,8 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(
 ) -> None:
     long, tables = sorted((real / "wikipedia").glob("enwiki-*.bz2"))
     pages, rejects = read(long)
-    assert (len(pages), rejects.read, dict(rejects.skipped)) == (
-        106,
-        206,
-        {"redirect": 99, "other_namespace": 1},
-    )
+    expected = (106, 206, {"redirect": 99, "other_namespace": 1})
+    assert (len(pages), rejects.read, dict(rejects.skipped)) == expected
     assert pages[0][:2] == ("12", "Anarchism")
     of_tables, rejects = read(tables)
     assert [p.title for p in of_tables][:2] == [

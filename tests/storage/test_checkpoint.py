@@ -75,10 +75,8 @@ def stage_folder(stage: str) -> Path:
 def test_killed_again_and_again_it_ends_with_the_same_bytes(workplace, root, monkeypatch, capsys):
     whole = {seed: train(seed) for seed in (0, 1)}
     assert whole[0] != whole[1]
-    code, path = (
-        "import test_checkpoint; test_checkpoint.kill_each()",
-        os.pathsep.join(map(str, (root, root / "tests", root / "tests/storage"))),
-    )
+    code = "import test_checkpoint; test_checkpoint.kill_each()"
+    path = os.pathsep.join(map(str, (root, root / "tests", root / "tests/storage")))
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, check=True)
     assert len(list(Path(".longtail/tmp").glob("*/*"))) == 2  # what the killed ones half wrote
     capsys.readouterr()

@@ -24,9 +24,10 @@ def test_an_error_with_a_file_names_it():
         "/elsewhere/y: permission denied; give this user the right"
     )
     said = f"failed to transfer 'ab' - [Errno 28] No space left on device: '{Path.cwd()}/data/a' -> '/cache/ab.tmp'"
+    # DVC's
     assert disks.meaning_of(said).startswith(
         "data/a, /cache/ab.tmp: no space left on device; free some"
-    )  # DVC's
+    )
     assert disks.meaning(ValueError("no space in the name")) is None
     assert disks.meaning(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")) is None
     assert disks.meaning(LongtailError("x: Permission denied by the server")) is None

@@ -178,10 +178,8 @@ def test_what_spills_leaves_nothing_behind():
 
 
 def test_the_error_of_a_stream_that_is_read_stays_one_line():
-    schema, said = (
-        pa.schema([("n", pa.int64())]),
-        "data/raw/c4/a.json: empty, expected data; fetch it again",
-    )
+    schema = pa.schema([("n", pa.int64())])
+    said = "data/raw/c4/a.json: empty, expected data; fetch it again"
 
     def batches():
         yield pa.record_batch([[1]], schema=schema)

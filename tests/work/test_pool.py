@@ -55,9 +55,8 @@ def write_square(n: int, path: Path):
         note.write("x")
     if n == 0:
         raise LongtailError("0: no")
-    assert n < 200 or until(
-        Path("stopped").resolve().exists
-    )  # a worker may be a thread, and the test's folder changes
+    # a worker may be a thread, and the test's folder changes
+    assert n < 200 or until(Path("stopped").resolve().exists)
     if n == 7 or (n == 9 and runs(n) == 1):
         os.kill(os.getpid(), signal.SIGKILL)
     path.write_text(str(n * n))
@@ -157,9 +156,8 @@ def test_an_error_stops_what_has_not_begun(where, request, monkeypatch):
 def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch):
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec(__name__, None)
-    main.square = type(square)(
-        (lambda n: n**3).__code__, {}, "square"
-    )  # not what the module itself has
+    # not what the module itself has
+    main.square = type(square)((lambda n: n**3).__code__, {}, "square")
     main.square.__module__, main.square.__qualname__ = "__main__", "square"
     monkeypatch.setitem(sys.modules, "__main__", main)
     with processes(dask(cluster.scheduler_address)) as executor:
@@ -179,9 +177,8 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         return str(error.value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            Path, "touch", lambda path: None
-        )  # a folder of the same path, on another disk
+        # a folder of the same path, on another disk
+        patch.setattr(Path, "touch", lambda path: None)
         assert "expected a file system that all machines share" in refused(good)
         patch.setattr(os, "getcwd", lambda: "/no/such/folder")
         assert "/no/such/folder: not the same folder on" in refused(good)
