@@ -443,12 +443,13 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
     )
 
 
-@pytest.mark.parametrize("command", ["thresholds", "compare"])
-def test_json_is_alone_and_counts_refusals_apart(folder, made, root, longtail, command):
+@pytest.mark.parametrize(("command", "more"), {"thresholds": "--budget 0.3", "compare": ""}.items())
+def test_json_is_alone_and_counts_refusals_apart(folder, made, root, longtail, command, more):
     """It has the documented keys. Both commands show the same metrics with the same intervals.
     Wrong answers refuse here.
     """
-    code, said, error = longtail(command, "closed.csv", "rag.csv", "-q", "popQA.tsv", "--json")
+    words = f"{command} closed.csv rag.csv -q popQA.tsv --json {more}"
+    code, said, error = longtail(*words.split())
     assert (code, error) == (0, "")
     values = json.loads(said, parse_constant=pytest.fail)
     assert set(json_keys.keys_of(values)) == json_keys.documented(root, command)
