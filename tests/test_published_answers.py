@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks import budgets, published_answers
+from benchmarks import budget_costs, published_answers
 from benchmarks.published_answers import ADARAGUE, KNOWING, MODELS, POPQA, PREDICTIONS, SETS
 
 QUESTIONS = 40
@@ -147,5 +147,5 @@ def test_files_are_fetched_once(served, published, tmp_path):
 def test_the_table_of_budgets_has_the_examples_figures(root):
     table = (root / "docs/measured/tables/budgets.csv").read_text(encoding="utf-8")
     rows = list(csv.reader(table.splitlines()))
-    assert rows[0] == budgets.HEAD
-    assert budgets.of_example(0.3) in rows
+    assert rows[0] == budget_costs.HEAD
+    assert budget_costs.of_example(0.3) in rows

@@ -1,6 +1,6 @@
 """A CSV table of what thresholds within a budget are worth, with 95 % intervals.
 
-    .venv/bin/python -m benchmarks.budgets --files FILES
+    .venv/bin/python -m benchmarks.budget_costs --files FILES
 
 It has the shipped example, which is a run of the sample, and the published answers of
 `benchmarks.published_answers`, whose files are fetched to FILES. Figures are in per cent of the
