@@ -252,7 +252,7 @@ def padding_token(path: str | Path, model, tokenizer, *, chat: bool = False) -> 
     of_texts = {*tokenizer("a")["input_ids"], tokenizer.bos_token_id}
     added = tokenizer.added_tokens_decoder
     for token, number in tokenizer.get_vocab().items():
-        if number < n_tokens or number == pad:
+        if number < n_tokens:
             continue
         is_special = number in added and added[number].special
         if not is_special or number in of_texts or token in template:

@@ -363,10 +363,14 @@ def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatc
         ("<mediawiki>", "ruwiki-20260101-pages-articles.xml", "ru"),
         ('<mediawiki xml:lang="en">', "simplewiki-20260101-pages-articles.xml", "en"),
         ("<mediawiki>", "ptwiki-20260101-pages-articles.xml", "en"),
+        ("<mediawiki>", "20260101.ru/articles.xml", "ru"),
+        ("<mediawiki>", "popqa/ruwiki-20260101-pages-articles.xml", "en"),
+        ("<mediawiki>", "nq/ruwiki-20260101-pages-articles.xml", "en"),
     ],
 )
 def test_the_language_is_that_of_the_wikipedia(checkout, head, name, code):
-    write(checkout, {name: head})
+    """Published questions are English."""
+    write(checkout, {name: head} | FILES.get(name.partition("/")[0], {}))
     write_profile.init(checkout, None)
     assert composed().language == code
 

@@ -60,6 +60,9 @@ def test_a_dump_in_another_language_is_said(capsys) -> None:
         run(settings({"wikipedia": ["dump.xml"]}, **HERE))
         warning = "warning: dump.xml is in the language ru, and is read by the templates, words and"
         assert (warning in capsys.readouterr().out) == (code == "ru")
+    in_root("20231101.simple/a.xml", b"<mediawiki>")
+    run(settings({"wikipedia": ["20231101.simple/a.xml"]}, **HERE))
+    assert "warning" not in capsys.readouterr().out, "which is English"
 
 
 def test_files_of_one_name_in_several_folders_are_several_files() -> None:
