@@ -53,6 +53,7 @@ OF_ANOTHER_SERVER = re.compile(
     "|API_(?!URL$|SERVICES_|DATABASE_)|CLIENT_|CLOUD_|EVENTS_|MESSAGING_|PROFILE)"
 )
 DATABASE = "DATABASE_CONNECTION_URL"  # ends the names of a setting of the database
+BAD_SETTING = re.compile(r"validation errors? for \w+\n(\w+)")  # which a server can't read
 # what a server says that can't read its database, as one of another version of Prefect
 BAD_DATABASE = re.compile("locate revision|not a database|malformed|unable to open")
 # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
@@ -94,7 +95,7 @@ def prepare(home: Path) -> None:
     http.check_certificates()
     _check_proxies()
     home.mkdir(parents=True, exist_ok=True)
-    if disks.is_on_network(home) and not _names_of_database():
+    if disks.is_on_network(home) and not _variables(DATABASE):
         database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
         os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
     settings = {
@@ -118,9 +119,9 @@ def _leave_other_servers() -> None:
             del os.environ[name]
 
 
-def _names_of_database() -> list[str]:
-    """The variables that name the database of Prefect's server."""
-    return [name for name in os.environ if name.endswith(DATABASE)]
+def _variables(ending: str) -> list[str]:
+    """Prefect's variables whose names end so."""
+    return [name for name in os.environ if re.match(f"PREFECT_.*{ending}$", name)]
 
 
 def _check_proxies() -> None:
@@ -170,12 +171,14 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
 
 def _reason(log: Path) -> str:
     """The last error in a server's log, with what to do about it; "" if there is none."""
-    errors = ERROR_LINE.findall(log.read_text(encoding="utf-8", errors="replace"))
+    text = log.read_text(encoding="utf-8", errors="replace")
+    errors = ERROR_LINE.findall(text)
     if not errors:
         return ""
-    named = _names_of_database()
+    setting = BAD_SETTING.search(text)
+    named = _variables(setting[1].upper() if setting else DATABASE)
     if named:
-        return f": {errors[-1]}; {', '.join(named)} names its database: correct it, or unset it"
+        return f": {errors[-1]}; correct or unset {', '.join(named)}"
     if BAD_DATABASE.search(errors[-1]):
         home = os.environ.get("PREFECT_HOME", "")
         return (

@@ -137,12 +137,15 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
         pass
 
 
-def test_a_database_that_does_not_answer_is_named(clean, monkeypatch):
+def test_a_database_that_does_not_answer_and_a_bad_setting_are_named(clean, monkeypatch):
     log = clean / "server.log"
     log.write_text("Traceback\nConnectionRefusedError: [Errno 111] Connect call failed\n")
     assert server._reason(log) == ": [Errno 111] Connect call failed"
     monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://a@gone/b")
-    assert "failed; PREFECT_API_DATABASE_CONNECTION_URL names its database" in server._reason(log)
+    assert server._reason(log).endswith("; correct or unset PREFECT_API_DATABASE_CONNECTION_URL")
+    monkeypatch.setenv("PREFECT_TASKS_DEFAULT_RETRIES", "many")
+    log.write_text("a.ValidationError: 1 validation error for TasksSettings\ndefault_retries\n  In")
+    assert server._reason(log).endswith("Settings; correct or unset PREFECT_TASKS_DEFAULT_RETRIES")
 
 
 @pytest.mark.slow  # what a new version of MLflow could break

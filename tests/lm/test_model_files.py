@@ -157,6 +157,10 @@ def test_a_token_beyond_the_embeddings_is_refused_where_texts_have_it(source, is
         own.save_pretrained(source)
         with pytest.raises(LongtailError, match="take the tokenizer that it was trained with"):
             open_model(source, chat=True)
+        own.chat_template = None
+        own.bos_token = "<|turn|>"
+        with pytest.raises(LongtailError, match="take the tokenizer that it was trained with"):
+            padding_token(source, model, own)
 
 
 def test_parameters_are_counted_over_the_shards(tiny, tmp_path):
