@@ -175,17 +175,18 @@ def _reason(log: Path) -> str:
     errors = ERROR_LINE.findall(text)
     if not errors:
         return ""
+    error = errors[-1]
     setting = BAD_SETTING.search(text)
     named = _variables(setting[1].upper() if setting else DATABASE)
     if named:
-        return f": {errors[-1]}; correct or unset {', '.join(named)}"
-    if BAD_DATABASE.search(errors[-1]):
+        return f": {error}; correct or unset {', '.join(named)}"
+    if BAD_DATABASE.search(error):
         home = os.environ.get("PREFECT_HOME", "")
         return (
-            f": {errors[-1]} ({home}); move prefect.db there away, and a run makes a new one, or "
+            f": {error} ({home}); move prefect.db there away, and a run makes a new one, or "
             "install the version of Prefect that wrote it"
         )
-    return f": {errors[-1]}"
+    return f": {error}"
 
 
 def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:

@@ -82,10 +82,9 @@ def _compared(tables: Tables, against: Mapping[str, str]) -> Iterator[tuple[Row,
     for row in tables.answered("comparisons", "against_lm = lm"):
         method = Method.of_name(row["method"])
         if method.kind in against:
-            kind = against[method.kind]
-            other = kind
-            if kind != "closed_book":
-                other = Method(kind, method.retriever).name
+            other = against[method.kind]
+            if other != "closed_book":
+                other = Method(other, method.retriever).name
             if row["against"] == other:
                 yield row, other
 

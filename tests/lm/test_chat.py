@@ -62,7 +62,7 @@ def test_a_template_may_name_the_day_or_want_typed_parts():
     parts = "{% for part in messages[0].content %}[{{ part.type }}] {{ part.text }}{% endfor %}"
     assert in_template(parts) == "[text] a"
     asks = "{% if enable_thinking is defined %}{{ raise_exception('no') }}{% endif %}"
-    assert in_template(asks + "{{ messages[0].content }}") == "a", "a switch that fails is left"
+    assert in_template(asks + "Q {{ messages[0].content }}") == "Q a", "a switch that fails is left"
 
 
 REFUSED = {
