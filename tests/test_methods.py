@@ -67,43 +67,13 @@ def test_a_name_says_kind_and_retriever():
         assert Method.parse(method, names) == Method(*resolved)
         assert Method(*resolved).short_name(names) == method
     assert Method.parse("dense_contriever", names) == Method("dense", "contriever")
-    for method in (
-        "sparse",
-        "dense_bert",
-        "dense_",
-        "bm25_e5",
-        "hybrid_bert",
-        "lsr_lsr",
-        "replug_random",
-        "dense_E5",
-    ):
+    wrong = "sparse dense_bert dense_ bm25_e5 hybrid_bert lsr_lsr replug_random dense_E5"
+    for method in wrong.split():
         with pytest.raises(LongtailError, match=method):
             Method.parse(method, ["contriever", "e5"])
-    mixed = [
-        "hybrid",
-        "replug_b",
-        "dense_b",
-        "genread",
-        "dense_a",
-        "closed_book",
-        "dense",
-        "random",
-        "none",
-        "bm25",
-    ]
-    ordered = [
-        "none",
-        "random",
-        "closed_book",
-        "bm25",
-        "dense",
-        "dense_b",
-        "dense_a",
-        "hybrid",
-        "genread",
-        "replug_b",
-    ]
-    assert methods.ordered(mixed) == ordered
+    mixed = "hybrid replug_b dense_b genread dense_a closed_book dense random none bm25"
+    ordered = "none random closed_book bm25 dense dense_b dense_a hybrid genread replug_b"
+    assert methods.ordered(mixed.split()) == ordered.split()
 
 
 def test_an_index_is_searched_with_its_own_encoder(two_retrievers):
@@ -177,14 +147,8 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
         retrieved.retriever: retrieved
         for retrieved in candidates.find_all("pile", queries, without, params)
     }
-    assert [name for name in found if "@" not in name] == [
-        "bm25",
-        "dense",
-        "dense_e5",
-        "lsr",
-        "lsr_e5",
-        "random",
-    ]
+    plain = [name for name in found if "@" not in name]
+    assert plain == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "random"]
     shown = capsys.readouterr().err
     assert [name for name in ("bm25", *INDEXES) if f"{name}: search: 100%" not in shown] == []
     assert "datastore curve: 100%" in shown

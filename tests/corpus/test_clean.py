@@ -63,18 +63,8 @@ MARKS = re.findall(
     <ref>[http://x]</ref> a word lang \x00 \x01 \x02 \x03 \x04 \x04\ue000 \ue001 é 𝄞 \ud7ff \u017f \u212a
 """,
 )
-BREAKS = [
-    "\n",
-    "\n\n",
-    "\n=",
-    "\n==",
-    "\n== T ==\n",
-    "\n=== [[x]] ===",
-    "\n== a = b ==\n",
-    "\n{|",
-    "\n|}",
-    "\n----",
-]
+BREAKS = ["\n", "\n\n", "\n=", "\n==", "\n== T ==\n", "\n=== [[x]] ===", "\n== a = b ==\n"]
+BREAKS += ["\n{|", "\n|}", "\n----"]
 BREAKS += [" ", "\t", "\r", "\x1f", "\u2009", "\u2028", "word word "]
 
 

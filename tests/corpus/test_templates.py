@@ -160,19 +160,8 @@ def test_no_parameters_are_too_strange(code, data):
         name for table in (COMMON["shown"], media.shown) for ns in table.values() for name in ns
     ]
     numbers = ["", "0", "00", "1", "12", "3.5", "-7", "9" * 5000, "٣", "²", "1e9", "e3" * 2000]
-    others = [
-        "N",
-        "E",
-        "km",
-        "e6km",
-        "to",
-        "x y",
-        "4 May 1931",
-        "2011-13-45",
-        "a",
-        "\x04\ue000",
-        " ",
-    ]
+    others = ["N", "E", "km", "e6km", "to", "a", " ", "x y", "4 May 1931", "2011-13-45"]
+    others += ["\x04\ue000"]
     keys = ["", "", "", "1=", "-1=", "0=", "5=", "999=", "9999=", "df=", "lt=", "u=", "display="]
     value = st.tuples(st.sampled_from(keys), st.sampled_from(numbers + others)).map("".join)
     values = data.draw(st.lists(value, max_size=8))

@@ -360,16 +360,8 @@ def test_the_published_file_must_be_there_alone(old_file):
 # The published format: read and written without losing a byte, and bad rows by name
 
 VALUES = ["7", 'Ada "Countess" Lovelace', "occupation", "singer/songwriter", "1", "22", "3"]
-VALUES += [
-    '"[""Ad\\u00e9""]"',
-    '"[""a\\/b"",""c""]"',
-    f"{ENTITY}Q1",
-    f"{ENTITY}Q3",
-    "Ada",
-    "",
-    "5",
-    "-2",
-]
+VALUES += ['"[""Ad\\u00e9""]"', '"[""a\\/b"",""c""]"', f"{ENTITY}Q1", f"{ENTITY}Q3"]
+VALUES += ["Ada", "", "5", "-2"]
 VALUES += ["What is Ada's occupation?", '"[""singer/songwriter"", ""é""]"']
 ROW = dict(zip(COLUMNS, VALUES, strict=True))
 

@@ -24,17 +24,8 @@ SCALES = st.sampled_from(["linear", "tight", "zero"])
 ROOMS = st.sampled_from([200, 700])
 
 
-METHODS = (
-    "without retrieval",
-    "BM25",
-    "dense",
-    "LSR",
-    "BM25 + dense",
-    "GenRead",
-    "REPLUG",
-    "REPLUG LSR",
-)
-METHODS += ("random documents",)
+METHODS = ("without retrieval", "BM25", "dense", "LSR", "BM25 + dense", "GenRead", "REPLUG")
+METHODS += ("REPLUG LSR", "random documents")
 POLICIES = ("never", "always", "adaptive", "oracle")
 POLICY_LABELS = [values.label(name) for name in POLICIES]
 SIGHTS = {  # what an eye sees of linear RGB (Machado et al. 2009, whole lack of a cone)
