@@ -183,8 +183,8 @@ def _reason(log: Path) -> str:
     if BAD_DATABASE.search(error):
         home = os.environ.get("PREFECT_HOME", "")
         return (
-            f": {error} ({home}); move prefect.db there away, and a run makes a new one, or "
-            "install the version of Prefect that wrote it"
+            f": {error} (PREFECT_HOME={home}); move prefect.db there away, and a run makes a new "
+            "one, or install the version of Prefect that wrote it"
         )
     return f": {error}"
 

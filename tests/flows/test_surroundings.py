@@ -93,7 +93,7 @@ def test_a_damaged_database_of_prefect_is_named(
         monkeypatch.delenv(name)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     (tmp_path / "prefect.db").write_bytes(b"no database" * 500)
-    message = rf"did not start: .*{tmp_path}.*move prefect\.db there away"
+    message = rf"did not start: .*PREFECT_HOME={tmp_path}.*move prefect\.db there away"
     with pytest.raises(LongtailError, match=message), server.start(tmp_path):
         pass
 
