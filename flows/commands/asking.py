@@ -234,11 +234,6 @@ def open_corpus(corpus: str, retriever: str, k: int) -> "Search":
         raise LongtailError(
             f"--corpus {corpus}: this run has no such corpus, expected one of its own: {corpora}"
         )
-    for searched in method.indexes:
-        folder = methods.index_folder(searched, corpus)
-        if not folder.is_dir():
-            raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
-
     settings = params_file.settings_of(params, RetrievalSettings)
     index = open_index(method, corpus, settings)
     docs = Path(f"data/corpus/{corpus}/docs.parquet")

@@ -372,15 +372,16 @@ def _key(
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
     """The known means of METRICS over the answers, and the seconds of a question in this run."""
-    metrics = {}
+    means = {}
     for name, column in METRICS.items():
         values = table[column].drop_null().to_numpy(zero_copy_only=False)
         if len(values):
-            metrics[name] = float(values.mean())
-    metrics["questions"] = float(table.num_rows)
-    metrics["unanswered"] = float(table["correct"].null_count)
-    metrics["seconds_per_question"] = seconds
-    return metrics
+            means[name] = float(values.mean())
+    return means | {
+        "questions": float(table.num_rows),
+        "unanswered": float(table["correct"].null_count),
+        "seconds_per_question": seconds,
+    }
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 they answer.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def sets(
     Answers of this run's models with other retrievers are left out, and so are imports that do not
     fit (`left_out`).
     """
-    files = {lm: _run_files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
+    files = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     imported, _ = _imports(dataset, lms, retrievers, root)
     files |= imported
     return {lm: by_method for lm, by_method in files.items() if by_method}
@@ -115,8 +114,7 @@ def about(file: Path) -> dict[str, str]:
 
     Nothing for other files.
     """
-    metadata = parquet.schema_of(file).metadata or {}
-    return json.loads(metadata.get(METADATA_KEY, b"{}"))
+    return parquet.read_note(parquet.schema_of(file), METADATA_KEY)
 
 
 def kind_by_name(method: str) -> str:
@@ -137,7 +135,7 @@ def _imports(
     for folder in sorted((root / "imported" / dataset).glob("*")):
         files = {}
         if folder.name not in lms:
-            files = _imported_files(folder, retrievers)
+            files = _files(folder, retrievers, imported=True)
         faults = {}
         if files and questions.is_file():
             faults = _faults(files, questions)
@@ -178,31 +176,22 @@ def _ids(file: Path) -> np.ndarray:
     return _read("SELECT question_id FROM file", file)["question_id"]
 
 
-def _run_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
-    """Method -> its file, of the methods that this run has retrievers for."""
-    files = {}
-    for file in sorted(folder.glob("*.parquet")):
-        method = Method.of_name(file.stem)
-        is_of_run = method.kind in GIVEN or method.retriever in ["", *retrievers]
-        if method.kind in METHODS and is_of_run:
-            files[method.short_name(retrievers)] = file
-    return _in_order(files, retrievers)
+def _files(folder: Path, retrievers: Sequence[str], imported: bool = False) -> dict[str, Path]:
+    """Method -> its file, of the methods that this run has retrievers for.
 
-
-def _imported_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
-    """Method -> its file, of whatever name.
-
-    A file whose kind is closed_book is the closed-book answer, whatever its name.
+    Imported ones are of whatever name and retriever. If the kind of such a file is closed_book, it
+    is the closed-book answer.
     """
     files: dict[str, Path] = {}
     for file in sorted(folder.glob("*.parquet")):
         method = Method.of_name(file.stem)
+        is_of_run = method.kind in GIVEN or method.retriever in ["", *retrievers]
         if method.kind in METHODS:
-            files[method.short_name(retrievers)] = file
-        elif about(file).get("kind") == "closed_book":
-            files.setdefault("closed_book", file)
-        else:
-            files[file.stem] = file
+            if imported or is_of_run:
+                files[method.short_name(retrievers)] = file
+        elif imported:
+            is_closed_book = about(file).get("kind") == "closed_book"
+            files.setdefault("closed_book" if is_closed_book else file.stem, file)
     return _in_order(files, retrievers)
 
 

@@ -86,17 +86,6 @@ def _answer_columns(question: _Question) -> dict:
     golds = question.pool.answers[question.position]
     text = generation.text
     is_right = matching.RULES[setup.protocol.answer]
-    row = {
-        "prediction": text.strip(),
-        "correct": is_right(text, golds),
-        "correct_word": matching.word(text, golds, setup.language),
-        "mean_log_prob": generation.mean_log_prob,
-        "lm_calls": len(question.sent),
-        "remarks": list(generation.remarks),
-    }
-    if setup.written:
-        row["lm_calls"] += 1
-        row["passage"] = question.passages["texts"][0]
 
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
@@ -105,9 +94,21 @@ def _answer_columns(question: _Question) -> dict:
     prompt_tokens = None
     if generation.prompt_tokens:
         prompt_tokens = generation.prompt_tokens + question.passages["prompt_tokens"]
-    row["new_tokens"] = new_tokens
-    row["prompt_tokens"] = prompt_tokens
-    row["cost"] = _cost(setup.server, prompt_tokens, new_tokens)
+
+    row = {
+        "prediction": text.strip(),
+        "correct": is_right(text, golds),
+        "correct_word": matching.word(text, golds, setup.language),
+        "mean_log_prob": generation.mean_log_prob,
+        "lm_calls": len(question.sent),
+        "remarks": list(generation.remarks),
+        "new_tokens": new_tokens,
+        "prompt_tokens": prompt_tokens,
+        "cost": _cost(setup.server, prompt_tokens, new_tokens),
+    }
+    if setup.written:
+        row["lm_calls"] += 1
+        row["passage"] = question.passages["texts"][0]
     return row
 
 

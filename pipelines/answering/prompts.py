@@ -95,16 +95,13 @@ def read_questions(table: pa.Table, demonstrations: pa.Table | None = None) -> Q
     shown = columns.get("obj")
     if shown is None:
         shown = [names[0] if names else "" for names in answers]
-    pages = columns.get("s_wiki_title")
-    if pages is None:
-        pages = [None] * len(answers)
     return Questions(
         ids=columns["question_id"],
         relations=np.array(columns["relation"], dtype=object),
         texts=columns["question"],
         answers=answers,
         subjects=columns["subj"],
-        pages=pages,
+        pages=columns.get("s_wiki_title", [None] * len(answers)),
         shown=shown,
         n_questions=n_questions,
     )

@@ -6,7 +6,6 @@ from typing import Any
 
 from pipelines.answering import passages
 from pipelines.answering.passages import PassageSettings, Source
-from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import Method
 
@@ -46,11 +45,7 @@ class Session:
 
         Raises LongtailError if an index is not there.
         """
-        files = passages.inputs(method, settings, data)
-        for file in files:
-            if file.name == "meta.json" and not file.is_file():
-                raise LongtailError(f"{file.parent}: no such index; `longtail run` makes it")
-        if not files:
+        if not passages.inputs(method, settings, data):
             return None
         parsed = Method.parse(method, settings.retrievers)
 

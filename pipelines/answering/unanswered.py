@@ -63,14 +63,12 @@ def take_reasons(table: pa.Table) -> pa.Table:
 
 def read_reasons(schema: pa.Schema) -> Reasons:
     """The reasons that `take_reasons` noted."""
-    metadata = schema.metadata or {}
-    return json.loads(metadata.get(METADATA_KEY, b"{}"))
+    return parquet.read_note(schema, METADATA_KEY)
 
 
 def read_remarks(schema: pa.Schema) -> dict[str, int]:
     """The remarks that `take_reasons` noted, and on how many answers."""
-    metadata = schema.metadata or {}
-    return json.loads(metadata.get(REMARKS_KEY, b"{}"))
+    return parquet.read_note(schema, REMARKS_KEY)
 
 
 def describe(reasons: Reasons, questions: int) -> str:

@@ -4,13 +4,13 @@ passages/<retriever>.jsonl.gz has what the ways of the run find, in a layout tha
 ways `given` read. No document is left out that a language model of the run may have read.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines import methods
-from pipelines.catalogue import DATASETS
+from pipelines.catalogue import label
 from pipelines.errors import LongtailError
 from pipelines.methods import INDEXES, Method
 from pipelines.params import params_file
@@ -25,36 +25,17 @@ from pipelines.storage import parquet
 
 FOLDER = "passages"
 LAYOUT = "flashrag"
-FREE_LICENCES = {  # by which others may pass texts on: SPDX's id -> the Hub's
-    "Apache-2.0": "apache-2.0",
-    "CC-BY-4.0": "cc-by-4.0",
-    "CC-BY-SA-3.0": "cc-by-sa-3.0",
-    "CC-BY-SA-4.0": "cc-by-sa-4.0",
-    "CC0-1.0": "cc0-1.0",
-    "MIT": "mit",
-    "ODC-BY-1.0": "odc-by",
-}
+# of texts that others may pass on, as SPDX calls them; the Hub does so in small letters
+FREE_LICENCES = ("Apache-2.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC0-1.0", "MIT")
 
 
-@dataclass(frozen=True)
-class Passages:
+class Passages(NamedTuple):
     """What a release's passages are searched with."""
 
     k: int  # passages of a question and retriever
     corpus: str
-    licence: str  # of the corpus, as the manifest has it; it begins with one of FREE_LICENCES
-    retrievers: Mapping[str, Retriever]  # by the names of the files
-
-    def licence_facts(self, language_name: str) -> dict[str, str]:
-        """What a card says of the licence."""
-        spdx = self.licence.partition(" ")[0]
-        title = DATASETS[self.corpus].title.format(language=language_name)
-        return {
-            "id": FREE_LICENCES[spdx],
-            "name": self.licence,
-            "url": f"https://spdx.org/licenses/{spdx}.html",
-            "covers": f"the texts in `{FOLDER}/`, from {title}",
-        }
+    licence: dict[str, str]  # of the corpus, as a card has it
+    retrievers: dict[str, Retriever]  # by the names of the files
 
 
 def open_retrievers(data: Path, k: int, params: Params, manifest: list[Facts]) -> Passages:
@@ -63,20 +44,14 @@ def open_retrievers(data: Path, k: int, params: Params, manifest: list[Facts]) -
     Raises LongtailError where no way retrieves, an index is not there, the corpus has less than `k`
     documents, or its licence does not say that others may pass its texts on.
     """
-    kinds = methods.of_kinds(params.ways, *INDEXES)
-    if not kinds:
+    ways = methods.of_kinds(params.ways, *INDEXES)
+    if not ways:
         raise LongtailError("--passages: no way of this run retrieves; add bm25 or dense to `ways`")
     corpus = str(params.parts.datastore)
-    licence = next(file["licence"] for file in manifest if file["dataset"] == corpus)
-    if licence.partition(" ")[0] not in FREE_LICENCES:
-        raise LongtailError(
-            f"--passages: the licence of {corpus} ({licence}) does not say that others may pass "
-            "its texts on; leave the passages out"
-        )
-
+    licence = _licence(corpus, manifest)
     settings = params_file.settings_of(params, RetrievalSettings)
     retrievers: dict[str, Retriever] = {}
-    for way in kinds:
+    for way in ways:
         method = Method.parse(way, params.retrievers)
         searched = Method(INDEXES[method.kind], method.retriever)
         name = searched.short_name(params.retrievers)
@@ -86,6 +61,23 @@ def open_retrievers(data: Path, k: int, params: Params, manifest: list[Facts]) -
         if k > count:
             raise LongtailError(f"--passages {k}: {corpus} has {count:,} documents; ask for fewer")
     return Passages(k, corpus, licence, retrievers)
+
+
+def _licence(corpus: str, manifest: list[Facts]) -> dict[str, str]:
+    """The licence of a corpus, which the manifest has, as a card says it."""
+    name = next(file["licence"] for file in manifest if file["dataset"] == corpus)
+    spdx = name.partition(" ")[0]
+    if spdx not in FREE_LICENCES:
+        raise LongtailError(
+            f"--passages: the licence of {corpus} ({name}) does not say that others may pass its "
+            "texts on; leave the passages out"
+        )
+    return {
+        "id": spdx.lower(),
+        "name": name,
+        "url": f"https://spdx.org/licenses/{spdx}.html",
+        "covers": f"the texts in `{FOLDER}/`, from {label(corpus)}",
+    }
 
 
 def write(data: Path, folder: Path, passages: Passages) -> None:

@@ -4,8 +4,7 @@ README.md is a dataset card with Hugging Face's front matter. LICENSE.md and CAN
 it. croissant.json is in MLCommons' format, see `croissant`.
 """
 
-import math
-from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 import duckdb
@@ -36,14 +35,6 @@ Khashabi, Daniel and
 Linguistics},
   year = {2023}
 }"""
-SIZES = {  # number of rows that is not reached -> Hugging Face's word for the size
-    10**3: "n<1K",
-    10**4: "1K<n<10K",
-    10**5: "10K<n<100K",
-    10**6: "100K<n<1M",
-    10**7: "1M<n<10M",
-    math.inf: "10M<n<100M",
-}
 CC0 = {  # Hugging Face's id, name, address
     "id": "cc0-1.0",
     "name": "CC0 1.0",
@@ -97,7 +88,7 @@ def _facts(
     has_published = popqa["published"] > 0
     licences = _licences(has_published)
     if passages:
-        licences.append(passages.licence_facts(spoken.name))
+        licences.append(passages.licence)
     of_release = {
         "title": TITLE,
         "version": folder.name,
@@ -138,7 +129,6 @@ def _facts_of_tables(db: duckdb.DuckDBPyConnection, folder: Path, made_by: Facts
     sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
     return {
         "description": " ".join(description),
-        "size": _size(db, tables),
         "tables": tables,
         "type_name": type_name,
         "sums": sums,
@@ -165,35 +155,17 @@ def _licences(has_published: bool) -> list[dict[str, str]]:
     ]
 
 
-def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) -> str:
-    rows = 0
-    for table in tables:
-        (count,) = database.row(db, f"SELECT count(*) FROM {table.name}")
-        rows += count
-    return next(word for limit, word in SIZES.items() if rows < limit)
-
-
 def _sources(manifest: list[Facts], language_name: str) -> list[Facts]:
-    """The number and size of the raw files of each data set and licence."""
-    files: Counter[tuple[str, str]] = Counter()
-    sizes: Counter[tuple[str, str]] = Counter()
-    for file in manifest:
-        source = (file["dataset"], file["licence"])
-        files[source] += 1
-        sizes[source] += file["bytes"]
-
-    sources = []
-    for source in sorted(files):
-        name, licence = source
+    """The number and size of the raw files of each data set, which has one licence."""
+    sources: dict[str, Facts] = {}
+    for file in sorted(manifest, key=itemgetter("dataset")):
+        name = file["dataset"]
         title = DATASETS[name].title.format(language=language_name)
-        facts = {
-            "title": title,
-            "licence": licence,
-            "files": files[source],
-            "bytes": sizes[source],
-        }
-        sources.append(facts)
-    return sources
+        none = {"title": title, "licence": file["licence"], "files": 0, "bytes": 0}
+        source = sources.setdefault(name, none)
+        source["files"] += 1
+        source["bytes"] += file["bytes"]
+    return list(sources.values())
 
 
 def _popqa(db: duckdb.DuckDBPyConnection) -> Facts:
@@ -232,17 +204,17 @@ def _relations(db: duckdb.DuckDBPyConnection) -> list[Facts]:
 
     Relations are in the order of relations.yaml.
     """
-    rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation")
-    measured = {}
-    for pid, questions, popularity in rows.fetchall():
-        measured[pid] = {"questions": questions, "popularity": popularity}
-
+    rows = database.read_rows(
+        db,
+        """SELECT relation AS pid, count(*) AS questions, median(s_pop) AS popularity
+        FROM popqa GROUP BY relation""",
+    )
+    measured = {row["pid"]: row for row in rows.to_pylist()}
     relations = []
     for pid, relation in RELATIONS.items():
         if pid in measured:
-            facts = vars(relation) | measured[pid]
-            facts["published"] = published.MIX.get(relation.name, 0)
-            relations.append(facts)
+            of_published = {"published": published.MIX.get(relation.name, 0)}
+            relations.append(vars(relation) | measured[pid] | of_published)
     return relations
 
 

@@ -60,31 +60,37 @@ def _facts(data: Path, name: str, params: Facts) -> Facts:
     """What a model card says of a retriever."""
     lsr = params["lsr"]
     settings = params["retriever"][name]
-    teacher = lsr["lm"]
     metrics_file = data / f"metrics/lsr_{name}.json"
     metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
-    facts: Facts = {"name": name, "settings": settings, "lsr": lsr, "teacher_name": teacher}
-    facts["base"] = _model(settings)
-    facts["teacher"] = _model(params["lm"][teacher])
-    front_matter: Facts = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity"}
-    front_matter["language"] = [params["language"]]
-    front_matter["tags"] = [LIBRARY, "feature-extraction", "replug-lsr"]
-    if facts["base"]["licence"] != UNKNOWN:
-        front_matter["license"] = facts["base"]["licence"]
-    facts["front_matter"] = yaml.safe_dump(front_matter, sort_keys=False)
-    facts["language"] = language.read_language(params["language"]).name
+    base = _model(settings)
+    front_matter: Facts = {
+        "library_name": LIBRARY,
+        "pipeline_tag": "sentence-similarity",
+        "language": [params["language"]],
+        "tags": [LIBRARY, "feature-extraction", "replug-lsr"],
+    }
+    if base["licence"] != UNKNOWN:
+        front_matter["license"] = base["licence"]
 
-    facts["queries"] = _queries(metrics, params)
-    facts["kept_step"] = metrics["kept_step"]
-    facts["recall"] = _recall(data, name, params)
-    facts["bits"] = _bits(data, name, params)
-
-    facts["two_towers"] = bool(settings["query_path"])
     template = settings["document"]
     prompt = template.partition("{")[0]  # which sentence-transformers adds
     (passage,) = fill(template, [TITLE], [TEXT])
-    facts["passage"] = passage.removeprefix(prompt)
-    return facts
+    return {
+        "name": name,
+        "settings": settings,
+        "lsr": lsr,
+        "teacher_name": lsr["lm"],
+        "base": base,
+        "teacher": _model(params["lm"][lsr["lm"]]),
+        "front_matter": yaml.safe_dump(front_matter, sort_keys=False),
+        "language": language.read_language(params["language"]).name,
+        "queries": _queries(metrics, params),
+        "kept_step": metrics["kept_step"],
+        "recall": _recall(data, name, params),
+        "bits": _bits(data, name, params),
+        "two_towers": bool(settings["query_path"]),
+        "passage": passage.removeprefix(prompt),
+    }
 
 
 def _model(settings: Facts) -> Facts:

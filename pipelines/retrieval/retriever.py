@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import methods
+from pipelines.errors import LongtailError
 from pipelines.methods import Method
 from pipelines.params import params
 from pipelines.params.param_types import RetrieverName, Section
@@ -61,6 +62,8 @@ def _open_single(
     data: Path,
 ) -> Retriever:
     """Open BM25's index, or a dense one with its encoder."""
+    if not folder.is_dir():
+        raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
     if index.kind == "bm25":
         from pipelines.retrieval.bm25 import BM25
 

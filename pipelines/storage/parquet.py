@@ -3,6 +3,7 @@
 DuckDB does not compare checksums.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,6 +51,12 @@ def read_parquet(
     options = {"schema": schema, "partitioning": None, "page_checksum_verification": True}
     with naming(path):
         return pq.read_table(path, columns=columns and list(columns), **options)
+
+
+def read_note(schema: pa.Schema, key: bytes) -> dict[str, Any]:
+    """The JSON object that a file's metadata have under a key; an empty one if they have none."""
+    metadata = schema.metadata or {}
+    return json.loads(metadata.get(key, b"{}"))
 
 
 def batches(

@@ -122,7 +122,7 @@ def test_card_and_licence_name_the_passages(data):
     licence = (folder / "LICENSE.md").read_text(encoding="utf-8")
     assert "`passages/` has the 2 best documents that each retriever of the run finds" in card
     assert "- cc-by-sa-4.0\n" in card
-    assert "texts in `passages/`, from English Wikipedia" in licence
+    assert "texts in `passages/`, from Wikipedia" in licence
     assert "[CC-BY-SA-4.0 and GFDL](https://spdx.org/licenses/CC-BY-SA-4.0.html)" in licence
     assert "No text of Wikipedia" not in " ".join(licence.split())
     assert "passages/bm25.jsonl.gz" in (folder / "SHA256SUMS").read_text(encoding="utf-8")
@@ -144,7 +144,11 @@ def test_passages_alone_make_a_new_version(data):
         ("per subset", {}, r"the licence of wikipedia \(per subset\) does not say that others"),
         ("MIT", {"k": 5}, "--passages 5: wikipedia has 4 documents; ask for fewer"),
         ("MIT", {"ways": ["closed_book"]}, "no way of this run retrieves; add bm25 or dense"),
-        ("MIT", {"without": "data/index/bm25/wikipedia"}, "no meta.json to read, expected an inde"),
+        (
+            "MIT",
+            {"without": "data/index/bm25/wikipedia"},
+            "bm25/wikipedia: no such index; `longtail run` makes it",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_any_work(data, licence, changes, said):
