@@ -23,7 +23,7 @@ def write_encoder(shape: BertConfig, folder: Path) -> None:
 
     tokens = [*ENCODER_SPECIAL, *(f"w{number}" for number in range(ENCODER_WORDS))]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.post_processor = processors.TemplateProcessing(
         "[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
