@@ -216,9 +216,8 @@ def others(world: World, n: int, seed: int) -> Intervals:
         [],
         uncertainty=1 - pairs.confidence,
     )
-    decided = deciders.judge_deciders(
-        tuned, SETTINGS.search, np.arange(n), closed_book, [system], seed, RESAMPLES
-    )
+    places = np.arange(n)
+    decided = deciders.judge_deciders(tuned, SETTINGS.search, places, closed_book, [system])
     for row in decided:
         for name, figure in row.items():
             if isinstance(figure, Interval) and figure.low < figure.high:
@@ -239,7 +238,7 @@ def tables(world: World, n: int, seed: int) -> Intervals:
             yield f"correlation in a relation|{row['relation']}", row["correlation"]
 
     least = popularity_bins.LEAST
-    for row in popularity_bins.by_decile(judged, least):
+    for row in popularity_bins.by_decile(judged):
         if row["method"] == "dense":
             yield f"accuracy in a bin of {least} or more|{row['decile']}", row["substring"]
             yield f"gain in a bin of {least} or more|{row['decile']}", row["gain"]
