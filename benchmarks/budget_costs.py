@@ -8,15 +8,13 @@ questions; `broken` is the per cent of the splits in which more held-out questio
 budget lets.
 """
 
-import argparse
 import json
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.project_copy import ROOT, RUN, write_csv
-from benchmarks.published_answers import BASE, ONCE, SETS, Files, percent, read_set, tune_set
+from benchmarks.published_answers import ONCE, SETS, Files, arguments, percent, read_set, tune_set
 from pipelines.intervals import interval
 
 BUDGETS = (1.0, 0.5, 0.3, 0.1)  # 1 is no budget
@@ -56,14 +54,7 @@ def _row(name: str, signal: str, budget: float, figures: dict) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--files", type=Path, required=True, help="folder that keeps the files")
-    parser.add_argument("--base", default=BASE, help="address that the files are fetched from")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/measured/tables")
-    args = parser.parse_args()
-
+    args = arguments(__doc__)
     rows = [of_example(budget) for budget in BUDGETS]
     rows += of_sets(Files(args.base, args.files))
     file = args.out / "budgets.csv"

@@ -308,14 +308,19 @@ def _points(figure: Interval) -> str:
     return show(figure.times(100), signed=True, digits=1)
 
 
-def main() -> None:
+def arguments(description: str | None) -> argparse.Namespace:
+    """Where the published files are, and where tables of them go."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--files", type=Path, required=True, help="folder that keeps the files")
     parser.add_argument("--base", default=BASE, help="address that the files are fetched from")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/measured/tables")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments(__doc__)
     for table in tables(Files(args.base, args.files)):
         file = args.out / f"published-answers-{table.title}.csv"
         write_csv(file, table.head, table.rows)
