@@ -40,7 +40,7 @@ MADE_BY = {
         "retriever": {
             "dense": tiny_models.retriever(path="owner/base", revision="abc").model_dump()
         },
-        "lsr": {"lm": "tiny", "queries": "mixed", "steps": 20},
+        "lsr": {"lm": "tiny", "queries": "mixed", "steps": 20, "likelihood": "mean_logprob"},
         "replug": {"top_k": 10},
         "parts": {"tuned": ["dense"], "answered": ["popqa"], "datastore": "wikipedia"},
         "thresholds": {"search": "shrunk"},

@@ -95,16 +95,18 @@ def _answer_columns(question: _Question) -> dict:
     if generation.prompt_tokens:
         prompt_tokens = generation.prompt_tokens + question.passages["prompt_tokens"]
 
+    is_word = matching.word(text, golds, setup.language)
+    cost = _cost(setup.server, prompt_tokens, new_tokens)
     row = {
         "prediction": text.strip(),
         "correct": is_right(text, golds),
-        "correct_word": matching.word(text, golds, setup.language),
+        "correct_word": is_word,
         "mean_log_prob": generation.mean_log_prob,
         "lm_calls": len(question.sent),
         "remarks": list(generation.remarks),
         "new_tokens": new_tokens,
         "prompt_tokens": prompt_tokens,
-        "cost": _cost(setup.server, prompt_tokens, new_tokens),
+        "cost": cost,
     }
     if setup.written:
         row["lm_calls"] += 1

@@ -202,18 +202,18 @@ def _scored(run: Run, texts: Texts, query_id: str, retrieved: list[dict]) -> Sco
     """The scores of one text, alone and with each of its documents."""
     rows = lookup(_scores(run, texts) / "logprobs.parquet", "query_id", [query_id])
     by_document = {row["doc_id"]: row for row in rows}
-    alone = np.array(by_document[""]["log_probs"], float)
-    sizes = np.array(by_document[""]["bytes"])
+    alone = np.array([by_document[""]["log_probs"]], float)
+    sizes = np.array([by_document[""]["bytes"]])
     doc_ids = [row["doc_id"] for row in retrieved]
     with_documents = [by_document[doc_id]["log_probs"] for doc_id in doc_ids]
-    log_probs = np.array(with_documents, float)
+    log_probs = np.array([with_documents], float)
     similarities = [row["similarity"] for row in retrieved]
     return ScoredTexts(
         ids=np.array([query_id]),
-        bytes=sizes[None],
-        lengths=np.array([len(alone)]),
-        log_probs_alone=alone[None],
-        log_probs=log_probs[None],
+        bytes=sizes,
+        lengths=np.array([sizes.size]),
+        log_probs_alone=alone,
+        log_probs=log_probs,
         similarities=np.array([similarities]),
         doc_ids=np.array([doc_ids]),
     )

@@ -124,13 +124,16 @@ def _examples(
 def _example(questions: Questions, place: int, right: Answered, wrong: Answered) -> dict:
     """A question, and what two systems say to it, of which the first is right."""
     golds = questions.asked.answers[place]
+    answer = golds[0] if golds else ""
+    popularity = float(questions.signal[place])
+    relation = str(questions.groups[place])
     return {
         "right": right.name,
         "wrong": wrong.name,
         "question": questions.asked.questions[place],
-        "answer": golds[0] if golds else "",
+        "answer": answer,
         "said": right.text(place),
         "instead": wrong.text(place),
-        "popularity": float(questions.signal[place]),
-        "relation": str(questions.groups[place]),
+        "popularity": popularity,
+        "relation": relation,
     }

@@ -81,10 +81,11 @@ def judge_deciders(
     """
     pairs = tuned.pairs
     once = np.ones(len(pairs.gains))
+    either_right = pairs.right_above | pairs.right_below
     choices = {  # of the policies that need no thresholds
         "always": Choices(pairs.right_below, once),
         "never": Choices(pairs.right_above, 0 * once),
-        "oracle": Choices(pairs.right_above | pairs.right_below, pairs.gains > 0),
+        "oracle": Choices(either_right, pairs.gains > 0),
     }
     files = {}
     for decider in deciders:

@@ -86,13 +86,11 @@ def _pair(result: Result) -> dict[str, Any]:
         facts = {"name": rule.names[row["relation"]], "own_threshold": not row["pooled"]}
         relations.append(_values(row, "questions", *RELATION_FIGURES, id="relation") | facts)
 
-    of_budget: dict[str, Any] = {}
+    pair = _values(vars(rule), "below", "above", "policy", "verdict")
+    pair |= _values(result.held_out, *result.held_out)
     if rule.budget is not None:
-        kept = _values(result.figures, "gain_over_never", "over_budget", "retrieved_most")
-        of_budget = {"budget": rule.budget} | kept
-    return _values(vars(rule), "below", "above", "policy", "verdict") | {
-        **_values(result.held_out, *result.held_out),
-        **of_budget,
-        "relations": relations,
-        "deciders": [_values(row, "system", *DECIDER_FIGURES) for row in result.deciders],
-    }
+        pair["budget"] = rule.budget
+        pair |= _values(result.figures, "gain_over_never", "over_budget", "retrieved_most")
+    pair["relations"] = relations
+    pair["deciders"] = [_values(row, "system", *DECIDER_FIGURES) for row in result.deciders]
+    return pair

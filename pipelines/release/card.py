@@ -4,7 +4,6 @@ README.md is a dataset card with Hugging Face's front matter. LICENSE.md and CAN
 it. croissant.json is in MLCommons' format, see `croissant`.
 """
 
-from operator import itemgetter
 from pathlib import Path
 
 import duckdb
@@ -102,8 +101,11 @@ def _facts(
         "code": params["language"],
         "language": spoken,
     }
+    sources = snapshots.by_data_set(manifest)
+    for source in sources:
+        source["title"] = DATASETS[source["data set"]].title.format(language=spoken.name)
     of_sources = {
-        "sources": _sources(manifest, spoken.name),
+        "sources": sources,
         "generated": is_generated(manifest),
         "dates": dates,
         "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
@@ -123,21 +125,28 @@ def _facts_of_tables(db: duckdb.DuckDBPyConnection, folder: Path, made_by: Facts
     description = [f"{table.title}." for table in tables]
     if not made_by["landed"]:
         description.append(NOT_GATED)
-    search = made_by["params"]["thresholds"]["search"]
+    params = made_by["params"]
+    search = params["thresholds"]["search"]
     # They make the front matter unique: `datasets` takes a folder with known front matter from its
     # cache.
     sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
-    return {
+    facts: Facts = {
         "description": " ".join(description),
         "tables": tables,
         "type_name": type_name,
         "sums": sums,
-        "links": _links(db) if contents.LINKS in tables else None,
-        "thresholds": _thresholds(db, search, folder) if contents.THRESHOLDS in tables else None,
+        "links": None,
+        "thresholds": None,
         "search": search,
         "rules": contents.rules(folder),
-        "retrievers": sorted(contents.retrievers(folder)),
+        "retrievers": contents.retrievers(folder),
+        "reward": params["lsr"]["likelihood"],
     }
+    if contents.LINKS in tables:
+        facts["links"] = _links(db)
+    if contents.THRESHOLDS in tables:
+        facts["thresholds"] = _thresholds(db, search, folder)
+    return facts
 
 
 def is_generated(manifest: list[Facts]) -> bool:
@@ -153,19 +162,6 @@ def _licences(has_published: bool) -> list[dict[str, str]]:
         MIT | {"covers": "rows of PopQA with `origin` published"},
         CC0 | {"covers": "all other rows and tables"},
     ]
-
-
-def _sources(manifest: list[Facts], language_name: str) -> list[Facts]:
-    """The number and size of the raw files of each data set, which has one licence."""
-    sources: dict[str, Facts] = {}
-    for file in sorted(manifest, key=itemgetter("dataset")):
-        name = file["dataset"]
-        title = DATASETS[name].title.format(language=language_name)
-        none = {"title": title, "licence": file["licence"], "files": 0, "bytes": 0}
-        source = sources.setdefault(name, none)
-        source["files"] += 1
-        source["bytes"] += file["bytes"]
-    return list(sources.values())
 
 
 def _popqa(db: duckdb.DuckDBPyConnection) -> Facts:

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 def places(to: str, folder: Path) -> list[Place]:
     """Where the release in `folder` goes: the dataset `to`, and a model for each retriever."""
     all_places = [Place(to)]
-    for name in sorted(contents.retrievers(folder)):
+    for name in contents.retrievers(folder):
         all_places.append(Place(f"{to}-{name}", "model", f"{contents.RETRIEVERS}/{name}"))
     return all_places
 

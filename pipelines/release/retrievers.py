@@ -63,34 +63,44 @@ def _facts(data: Path, name: str, params: Facts) -> Facts:
     metrics_file = data / f"metrics/lsr_{name}.json"
     metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
     base = _model(settings)
-    front_matter: Facts = {
-        "library_name": LIBRARY,
-        "pipeline_tag": "sentence-similarity",
-        "language": [params["language"]],
-        "tags": [LIBRARY, "feature-extraction", "replug-lsr"],
-    }
-    if base["licence"] != UNKNOWN:
-        front_matter["license"] = base["licence"]
-
     template = settings["document"]
     prompt = template.partition("{")[0]  # which sentence-transformers adds
     (passage,) = fill(template, [TITLE], [TEXT])
-    return {
+    of_model = {
         "name": name,
         "settings": settings,
-        "lsr": lsr,
-        "teacher_name": lsr["lm"],
         "base": base,
-        "teacher": _model(params["lm"][lsr["lm"]]),
-        "front_matter": yaml.safe_dump(front_matter, sort_keys=False),
-        "language": language.read_language(params["language"]).name,
-        "queries": _queries(metrics, params),
-        "kept_step": metrics["kept_step"],
-        "recall": _recall(data, name, params),
-        "bits": _bits(data, name, params),
-        "two_towers": bool(settings["query_path"]),
+        "front_matter": _front_matter(base["licence"], params["language"]),
         "passage": passage.removeprefix(prompt),
     }
+
+    teacher = None
+    if lsr["likelihood"] != "holds_answer":  # the reward that asks no language model
+        teacher = _model(params["lm"][lsr["lm"]])
+    spoken = language.read_language(params["language"])
+    of_training = {
+        "lsr": lsr,
+        "teacher": teacher,
+        "language": spoken.name,
+        "queries": _queries(metrics, params),
+        "kept_step": metrics["kept_step"],
+    }
+
+    of_figures = {"recall": _recall(data, name, params), "bits": _bits(data, name, params)}
+    return of_model | of_training | of_figures
+
+
+def _front_matter(licence: str, code: str) -> str:
+    """What the Hub reads of a model, which is for texts in the language of this code."""
+    front_matter: Facts = {
+        "library_name": LIBRARY,
+        "pipeline_tag": "sentence-similarity",
+        "language": [code],
+        "tags": [LIBRARY, "feature-extraction", "replug-lsr"],
+    }
+    if licence != UNKNOWN:
+        front_matter["license"] = licence
+    return yaml.safe_dump(front_matter, sort_keys=False)
 
 
 def _model(settings: Facts) -> Facts:

@@ -106,15 +106,18 @@ def _finding(paper: str, claim: Claim, measured: Measured) -> Finding:
     if measured.lm:
         method += f", {measured.lm}"
 
+    id_ = id_of_finding(claim.id, measured.on, measured.lm, measured.method)
+    said = _show_in(claim.unit, measured.figure)
+    beside = "" if lacking else measured.beside
     return Finding(
-        id=id_of_finding(claim.id, measured.on, measured.lm, measured.method),
+        id=id_,
         paper=paper,
         claim=claim.claim,
         measured=claim.measured,
         on=label(measured.on),
         method=method,
-        said=_show_in(claim.unit, measured.figure),
-        beside="" if lacking else measured.beside,
+        said=said,
+        beside=beside,
         figure=measured.figure,
         expected=claim.expected,
         lacking=lacking,

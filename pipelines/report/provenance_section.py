@@ -1,6 +1,5 @@
 """The section on what was run: settings, sources, corpora and rejected rows."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def section(tables: Tables) -> Section:
         table_of(
             "sources",
             "Source files by data set.",
-            _sources(tables),
+            snapshots.by_data_set(tables.manifest),
             ["data set", "files", "bytes", "licence"],
         ),
         _table_of_corpora(tables, documents),
@@ -229,26 +228,6 @@ def dates(tables: Tables) -> list[Block]:
     if not dates:
         return [table]
     return [table, snapshots.warning(dates, tables.settings.fetch.days_apart)]
-
-
-def _sources(tables: Tables) -> list[Row]:
-    files_by_set = defaultdict(list)
-    for row in tables.manifest:
-        files_by_set[row["dataset"]].append(row)
-
-    rows = []
-    for name, files in sorted(files_by_set.items()):
-        licences = {str(row["licence"]) for row in files}
-        rows.append(
-            {
-                "data set": name,
-                "files": len(files),
-                "bytes": sum(row["bytes"] for row in files),
-                "licence": ", ".join(sorted(licences)),
-            }
-        )
-
-    return rows
 
 
 def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:

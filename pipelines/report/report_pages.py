@@ -122,18 +122,19 @@ def render_pages(
         "has_answers": has_answers,
         "details": details,
     }
-    pages = {
-        FIRST: _render(
-            facts,
-            title=title,
-            is_first=True,
-            result=next((section for section in first if section.id == RESULT), None),
-            sections=[section for section in first if section.id != RESULT],
-            findings=findings,
-            next_steps=next_steps,
-            counted=f"{', '.join(tables.shown_lms)} {data}",
-        )
-    }
+    result = next((section for section in first if section.id == RESULT), None)
+    others = [section for section in first if section is not result]
+    first_page = _render(
+        facts,
+        title=title,
+        is_first=True,
+        result=result,
+        sections=others,
+        findings=findings,
+        next_steps=next_steps,
+        counted=f"{', '.join(tables.shown_lms)} {data}",
+    )
+    pages = {FIRST: first_page}
     if details:
         pages[DETAILS] = _render(facts, title=f"Details of the {title}", sections=details)
     return pages

@@ -11,6 +11,7 @@ from calendar import monthrange
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,18 @@ def warning(dates_of_sources: Mapping[str, list[str]], days_apart: int) -> str:
     if len(dates_of_sources.get("page views", [])) > 1:
         sentence += ", and thresholds mix popularities of several months"
     return f"{sentence}."
+
+
+def by_data_set(manifest: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The number and size of the raw files of each data set, which has one licence."""
+    sources: dict[str, dict[str, Any]] = {}
+    for file in sorted(manifest, key=itemgetter("dataset")):
+        name = file["dataset"]
+        none = {"data set": name, "licence": file["licence"], "files": 0, "bytes": 0}
+        source = sources.setdefault(name, none)
+        source["files"] += 1
+        source["bytes"] += file["bytes"]
+    return list(sources.values())
 
 
 def _choose_day(base: str, urls: Sequence[str], month: str, days_apart: int, client: Client) -> str:

@@ -114,7 +114,9 @@ def test_a_release_has_every_file(first):
 
 
 def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
-    """Its licence is that of the base model's card, if that is on this machine."""
+    """Its licence is that of the base model's card, if that is on this machine. A language model
+    that was not asked is not named.
+    """
     folder = first / "retriever/dense"
     text = (folder / "README.md").read_text(encoding="utf-8")
     front_matter = yaml.safe_load(text.split("---")[1])
@@ -124,7 +126,9 @@ def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
     )
     for line in (
         "| untuned encoder | owner/base, revision abc |\n| its licence | not named in its files |",
+        "# dense: a retriever tuned to `tiny`\n",
         "| language model that taught it | (outside the project)/tiny |",
+        "- It was tuned to `tiny`. Measure it anew",
         "| training queries | 214 of wikipedia; questions are those of popqa with split train,",
         "| popqa | tiny | 4 | 25.0 [12.5, 37.5] | 50.0 [37.5, 62.5] | \N{MINUS SIGN}12.5 [",
         "| pile | tiny | 0.5000 [0.3750, 0.6250] | +1.50 [+1.38, +1.62] |",
@@ -138,11 +142,17 @@ def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A base model\n")
     retriever = MADE_BY["params"]["retriever"]["dense"] | {"path": str(base), "revision": None}
-    made_by = MADE_BY | {"params": MADE_BY["params"] | {"retriever": {"dense": retriever}}}
+    lsr = MADE_BY["params"]["lsr"] | {"queries": "qa", "likelihood": "holds_answer"}
+    params = MADE_BY["params"] | {"retriever": {"dense": retriever}, "lsr": lsr}
+    made_by = MADE_BY | {"params": params}
     other = release(write_data(tmp_path / "data"), tmp_path / "out", made_by=made_by)
     text = (other / "retriever/dense/README.md").read_text(encoding="utf-8")
     assert "| untuned encoder | (outside the project)/base |" in text
     assert yaml.safe_load(text.split("---")[1])["license"] == "apache-2.0"
+    assert "No language model was asked." in text
+    assert "| language model that taught it | none |\n| training queries |" in text
+    assert "`tiny`" not in text, "it is tuned to no model"
+    assert "`retriever/` has the encoders that were tuned to find answers: dense." in card_of(other)
 
 
 def test_popqas_tsv_is_in_the_published_format(first):
