@@ -121,9 +121,9 @@ def _right_answers(
     chosen: Params, lm: str, pool: prompts.Questions, rows: np.ndarray, positions: np.ndarray
 ) -> np.ndarray:
     """1 where a language model answers a question of `rows` (n,) rightly with a document of its
-    `positions` (n, k), else 0: (n, k).
+    `positions` (n, k), else 0: (n, k). No demonstrations stand before a question.
     """
-    lsr = chosen.lsr.model_copy(update={"lm": lm, "n_shots": None})
+    lsr = chosen.lsr.model_copy(update={"lm": lm, "n_shots": 0})
     settings = chosen.model_copy(update={"lsr": lsr})
     dataset = chosen.parts.answered[0]
     answers = np.empty(len(rows), object)
