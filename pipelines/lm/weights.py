@@ -1,6 +1,6 @@
 """Load a causal language model's weights in fp32, bf16 or int8.
 
-The last two are compared with fp32. Faster layers of the same formulas replace slow ones.
+The last two are compared with fp32.
 """
 
 from pathlib import Path
@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 from torch import nn
-from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.activations import NewGELUActivation
-from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
@@ -28,7 +26,6 @@ DTYPES = {
     "fp16": torch.float16,
     "int8": torch.float16,
 }
-MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 COMPARED_TOKENS = 64  # the most tokens of TEXT that are compared
 # Share of the device's memory that the weights in fp32 may take. Not of the free memory: whether
 # formats are compared does not depend on what else runs.
@@ -119,7 +116,7 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     model = model.eval().requires_grad_(False)
     if "device_map" not in options:
         model = model.to(device)
-    _replace_slow_layers(model)
+    _replace_slow_activations(model)
     return model
 
 
@@ -134,52 +131,9 @@ def _log_probs(model: PreTrainedModel, tokenizer) -> torch.Tensor:
     return log_probs.gather(1, targets).squeeze(1).cpu()
 
 
-class _OneDNNLinear(nn.Module):
-    """x W^T + b in fp32 by oneDNN.
-
-    It is as precise as torch's default, MKL, and twice as fast on AMD's processors.
-    """
-
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
-        super().__init__()
-        self.weight = weight  # (outputs, inputs)
-        self.bias = bias  # (outputs,)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.numel() < MIN_ROWS * x.shape[-1]:
-            return functional.linear(x, self.weight, self.bias)
-        return functional.linear(x.to_mkldnn(), self.weight, self.bias).to_dense()
-
-
-def _replace_slow_layers(model: nn.Module) -> None:
-    """Replace slow layers of `model` in place.
-
-    These are fp32 linear layers where MKL is slow, and GPT-2's activation anywhere.
-    """
-    slow_mkl = _is_mkl_slow()
+def _replace_slow_activations(model: nn.Module) -> None:
+    """Replace GPT-2's activation in `model`, in place: it passes over its input eight times."""
     for module in list(model.modules()):
         for name, layer in module.named_children():
-            if type(layer) is NewGELUActivation:  # it passes over its input eight times
+            if type(layer) is NewGELUActivation:
                 setattr(module, name, nn.GELU(approximate="tanh"))
-            elif slow_mkl and _is_fp32_on_cpu(layer):
-                if type(layer) is nn.Linear:
-                    setattr(module, name, _OneDNNLinear(layer.weight, layer.bias))
-                elif type(layer) is Conv1D:
-                    transposed = layer.weight.T.contiguous()
-                    weight = nn.Parameter(transposed, requires_grad=False)
-                    setattr(module, name, _OneDNNLinear(weight, layer.bias))
-
-
-def _is_mkl_slow() -> bool:
-    """Whether oneDNN is faster than MKL: on x86 processors, but for Intel's."""
-    processor = torch.cpu.get_capabilities()
-    is_x86 = processor.get("architecture") == "x86_64"
-    is_intel = "Intel" in processor.get("cpu_name", "")
-    return torch.backends.mkldnn.is_available() and is_x86 and not is_intel
-
-
-def _is_fp32_on_cpu(layer: nn.Module) -> bool:
-    weight = getattr(layer, "weight", None)
-    if not isinstance(weight, torch.Tensor):
-        return False
-    return weight.device.type == "cpu" and weight.dtype == torch.float32

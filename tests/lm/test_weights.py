@@ -1,7 +1,6 @@
 """The weights' number formats: bf16 and int8 are compared with fp32, and auto takes what agrees;
 fast layers."""
 
-import platform
 from importlib.util import find_spec
 
 import numpy as np
@@ -89,20 +88,6 @@ def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
     # both are compared with fp32 on the GPU itself
     assert opened == [("fp32", "cuda"), ("fp16", "cuda"), ("fp32", "cuda"), ("bf16", "cuda")]
     assert "log-probs in fp16 are 0.0" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
-@pytest.mark.parametrize(
-    ("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")]
-)
-def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
-    folder = tiny_models.language_model(tmp_path, scale=0.05)
-    expected = score(open_model(folder))
-    processor = torch.cpu.get_capabilities() | {"cpu_name": maker}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
-    lm = open_model(folder)
-    assert type(lm.model.model.layers[0].mlp.up_proj).__name__ == layer
-    np.testing.assert_allclose(score(lm), expected, atol=1e-5)
 
 
 def test_int8_scores_about_as_fp32_does_or_says_what_to_install(tmp_path):
