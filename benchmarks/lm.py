@@ -1,11 +1,12 @@
 """Language models with real weights on PopQA's questions, beside transformers and llama.cpp.
 
-Models of several sizes ($LONGTAIL_REAL_MODELS) answer and score in bf16 as the stages ask them:
-with demonstrations that have passages ($LONGTAIL_REAL). Transformers does the same in bf16, and
-llama.cpp (llama.py) reads the same tokens with the 4-bit weights that the bf16 ones come from. The
+Models of several sizes ($LONGTAIL_REAL_MODELS) answer and score as the stages ask them: with
+demonstrations that have passages ($LONGTAIL_REAL). They do so in bf16, or in fp32 on a processor
+that does not multiply bf16 in hardware. Transformers does the same in the same format, and
+llama.cpp (llama.py) reads the same tokens with the 4-bit weights that the others come from. The
 rows say how many tokens Longtail read, and how many of common beginnings it did not read again. The
-limit is the product of two large squares in bf16; its share is of the products that no way can do
-without.
+limit is the product of two large squares in that format; its share is of the products that no way
+can do without.
 """
 
 import json
@@ -17,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks import measure, operations, plain_ways
@@ -25,6 +25,8 @@ from benchmarks.measure import Row, Run
 from benchmarks.popqa_prompts import PASSAGES, RealTexts
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
+from pipelines.lm.weights import DTYPES
+from pipelines.work.devices import has_bf16
 
 LOOP = "transformers, a pair at a time"
 GENERATE = "transformers' generate, batched"
@@ -35,6 +37,7 @@ NAMES = {
     "qwen2.5-coder-1.5b": "Qwen2.5-Coder 1.5B",
 }
 LARGEST = "qwen2.5-coder-1.5b"
+DTYPE = "bf16" if has_bf16("cpu") else "fp32"
 
 NEW_TOKENS = 16
 QUESTIONS = 24  # that a model answers; the largest answers half as many
@@ -50,13 +53,13 @@ SAME_CHARACTERS = 20  # by which answers are compared
 
 
 class Models:
-    """The same weights in bf16, as transformers and as Longtail open them."""
+    """The same weights, as transformers and as Longtail open them."""
 
     def __init__(self, folder: Path) -> None:
         self.ours = LocalModel(
-            folder, name="benchmark", dtype="bf16", batch_tokens=4096, device="cpu", threads=1
+            folder, name="benchmark", dtype=DTYPE, batch_tokens=4096, device="cpu", threads=1
         )
-        self.plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+        self.plain = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[DTYPE])
         self.plain.eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         if self.tokenizer.pad_token is None:
@@ -73,7 +76,7 @@ class Models:
         """Tokens a second that the products of all layers allow, without logits."""
         layers = self.plain.model.layers.parameters()
         n_weights = sum(weight.numel() for weight in layers)
-        return operations.products_per_second("bf16") / (2 * n_weights)
+        return operations.products_per_second(DTYPE) / (2 * n_weights)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def rows(quick: bool = False) -> list[Row]:
 def compare_sizes(
     name: str, weights: Path, texts: RealTexts, gguf: Path | None, quick: bool
 ) -> list[Row]:
-    """The rows of a model in bf16: answers, an ensemble's prompts, and the likelihoods that LSR
+    """The rows of a model: answers, an ensemble's prompts, and the likelihoods that LSR
     asks for.
     """
     count = QUESTIONS
@@ -178,7 +181,7 @@ def compare_work(
             close = CLOSE_IN_4_BITS if peer == LLAMA else CLOSE
             check_scores(ours, run, close, f"{name}: {peer}")
 
-    label = f"{work.name}, {NAMES[name]}, bf16; {read:,} tokens read, {shared:,} shared"
+    label = f"{work.name}, {NAMES[name]}, {DTYPE}; {read:,} tokens read, {shared:,} shared"
     n_tokens = read + shared
     table = []
     for peer, run in runs.items():
@@ -189,7 +192,7 @@ def compare_work(
             n_tokens,
             run,
             ours,
-            limit="products in bf16",
+            limit=f"products in {DTYPE}",
             most=limit * n_tokens / read,
             memory=False,
         )
