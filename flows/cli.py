@@ -25,7 +25,7 @@ from flows.commands import (
     running,
 )
 from pipelines import redaction
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 
 Command = Callable[..., Any]
 GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
@@ -160,7 +160,7 @@ def _go_to_root(needed: bool) -> None:
 
 def _usage_message(error: Any, words: list[str]) -> str:
     """What is wrong with a command line, what is allowed, and where to look."""
-    problem = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
+    problem = one_line(error.format_message()).rstrip(".?").replace("Value error, ", "")
     command = error.ctx.command_path if error.ctx else " ".join(["longtail", *words[:1]])
     end = "?" if "Did you mean" in problem else ";"
     return f"{command}: {problem[:1].lower()}{problem[1:]}{end} `{command} -h` lists what it takes"

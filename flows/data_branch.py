@@ -16,7 +16,7 @@ from pathlib import Path
 from flows import surroundings
 from flows.parts import Part
 from pipelines import safe_text
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.sources import snapshots
 from pipelines.work.run_names import WRITTEN
 
@@ -193,7 +193,7 @@ def push(remote: str, commit: str) -> str:
         refs.append(f"{moves}refs/tags/{tag}")
     process = _run("push", "--quiet", "--atomic", remote, *refs)
     if process.returncode:
-        problem = " ".join(process.stderr.split())
+        problem = one_line(process.stderr)
         raise LongtailError(
             f"git push {remote}: {problem}; nothing was sent, and the next run tries again"
         )

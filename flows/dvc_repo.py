@@ -6,7 +6,6 @@ and after a run is stopped.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
 from pipelines.storage import disks, dvc_hashes
-from pipelines.storage.atomic import SCRATCH, write_text
+from pipelines.storage.atomic import SCRATCH, read_json, write_text
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -193,7 +192,7 @@ def dvc_processes(root: Path) -> list[psutil.Process]:
     """The DVC processes at work by the rwlock, such as one whose `longtail run` was killed."""
     rwlock = root / RWLOCK
     try:
-        entries = json.loads(rwlock.read_text(encoding="utf-8"))
+        entries = read_json(rwlock)
         users = [*entries.get("write", {}).values()]
         for readers in entries.get("read", {}).values():
             users += readers
@@ -226,7 +225,7 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
     for file, params in entry.get("params", {}).items():
         if Path(file) not in outputs:
             continue
-        values = json.loads((root / file).read_text(encoding="utf-8"))
+        values = read_json(root / file)
         if any(value_at(values, key) != value for key, value in params.items()):
             return False
     return True
@@ -405,7 +404,7 @@ def _listing(root: Path, md5: str) -> list[dict[str, str]]:
     """The files of a folder, as DVC's cache lists them; none for a file."""
     if not md5.endswith(".dir"):
         return []
-    return json.loads(_cached(root, md5).read_text(encoding="utf-8"))
+    return read_json(_cached(root, md5))
 
 
 def _files(path: Path) -> list[Path]:

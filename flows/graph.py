@@ -17,7 +17,7 @@ import psutil
 
 from flows import dvc_repo
 from flows.parts import Part
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params import params
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH
@@ -152,7 +152,7 @@ def _opened(root: Path) -> Iterator[Repo]:
         with dvc_repo.opened(root) as repo:
             yield repo
     except DvcException as error:
-        message = f"DVC: {' '.join(str(error).split())}"
+        message = f"DVC: {one_line(error)}"
         if "Could not find 'parts." in message:
             message += "; params.yaml is of an earlier version, `longtail run --profile` renews it"
         raise LongtailError(message) from None

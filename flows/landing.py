@@ -2,7 +2,6 @@
 finds.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from flows.gate import Judgement
 from flows.graph import Reason, Stage
 from pipelines import safe_text
 from pipelines.params import params_file
+from pipelines.storage.atomic import read_json
 from pipelines.work import run_names
 
 HEADLINES = Path("data/headlines.json")  # of the stage `report`: figures that sum up a run
@@ -43,7 +43,7 @@ def read_headlines(stages: Sequence[Stage]) -> dict[str, float]:
     writes_headlines = any(HEADLINES in stage.outs for stage in stages)
     if not writes_headlines or not HEADLINES.is_file():
         return {}
-    return json.loads(HEADLINES.read_text(encoding="utf-8"))
+    return read_json(HEADLINES)
 
 
 def read_changes(release: Path) -> dict[str, float]:

@@ -25,11 +25,8 @@ from pipelines.sources.snapshots import Gone, Late
 from pipelines.storage.atomic import write_text
 
 PARAMS = Path("params.yaml")
-
-
 MONTH = r"20\d\d-(0[1-9]|1[0-2])"
-CHOICE = f"^(last|next|{MONTH})$"
-Month = Annotated[str, Field(pattern=CHOICE)]  # what a run can be for
+Month = Annotated[str, Field(pattern=f"^(last|next|{MONTH})$")]  # what a run can be for
 
 
 class NothingDue(LongtailError):
@@ -48,10 +45,11 @@ class DumpsLate(AwaitsDumps):
     state = run_states.DUMPS_LATE
 
 
-def check_choice(month: str) -> None:
+def check(month: str) -> None:
     """Raise LongtailError where `month` is nothing that a run can be for."""
-    if not re.match(CHOICE, month):
-        raise LongtailError(f"month {month}: expected YYYY-MM, `last` or `next`")
+    is_over = re.fullmatch(MONTH, month) and month <= _last()
+    if month not in ("last", "next") and not is_over:
+        raise LongtailError(f"month {month}: expected YYYY-MM up to {_last()}, last or next")
 
 
 def begin(
@@ -74,7 +72,7 @@ def begin(
         raise NothingDue(f"nothing is due: {_last()} has landed")
 
     for candidate in due:
-        _check(candidate)
+        check(candidate)
         try:
             _check_dumps(candidate)
         except Late as late:
@@ -91,7 +89,7 @@ def begin(
 
 def set_month(month: str, path: Path) -> str:
     """Set the month of the page views in params.yaml, whose other text stays; returns a message."""
-    _check(month)
+    check(month)
     settings = params_file.load_params(path)
     old = settings.popularity.month
     text = path.read_text(encoding="utf-8")
@@ -137,11 +135,6 @@ def _due(landed: Sequence[str], make_up: int) -> list[str]:
         return [_last()]
     months = snapshots.months_until(_last(), 1 + make_up)
     return [month for month in months if month > landed[0] and month not in landed]
-
-
-def _check(month: str) -> None:
-    if not re.fullmatch(MONTH, month) or month > _last():
-        raise LongtailError(f"month {month}: expected YYYY-MM up to {_last()}, last or next")
 
 
 def _waiting(month: str, late_after: int, missing: Late) -> AwaitsDumps:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params import params_file
 from pipelines.storage.atomic import write_text
 
@@ -53,7 +53,7 @@ def _read_config(name: str, folder: Path, what: str):
             config = hydra_compose("config", overrides=[f"profile={name}"])
         OmegaConf.resolve(config)
     except (yaml.YAMLError, UnicodeDecodeError, HydraException, OmegaConfBaseException) as error:
-        raise LongtailError(f"{what}: {' '.join(str(error).split())}") from None
+        raise LongtailError(f"{what}: {one_line(error)}") from None
     return config
 
 

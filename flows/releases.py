@@ -4,7 +4,6 @@ A release is made of what is committed. Git's tags say which commits have landed
 of a profile there are: the next one follows on the highest version that has a tag.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any, NamedTuple
 from flows import data_branch
 from flows.dvc_repo import stages_of_lock
 from flows.parts import Part
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params import params, params_file
 from pipelines.sources import snapshots
-from pipelines.storage.atomic import scratch_folder
+from pipelines.storage.atomic import read_json, scratch_folder
 
 OUT = Path("release")  # <profile>/<version>, as the tag
 NAMES_SHOWN = 3  # stages that an error names
@@ -166,7 +165,7 @@ def _is_here(folder: Path, profile: str) -> bool:
     file = folder / "provenance.json"
     if not file.is_file():
         return False
-    commit = json.loads(file.read_text(encoding="utf-8"))["commit"]
+    commit = read_json(file)["commit"]
     return commit == data_branch.commit_of(data_branch.release_tag(profile, folder.name))
 
 
@@ -190,7 +189,7 @@ def _bring_back(version: str, scratch: Path, settings: params.Params) -> Path:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     repo.dvcfs.get(out.def_path, str(target), recursive=True)
     except Exception as error:  # of DVC or of its remote
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
         raise LongtailError(
             f"{tag}: DVC can't get its tables ({problem}); copy the folder of {tag} here, or name "
             "the remote that has its data"

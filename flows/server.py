@@ -33,6 +33,7 @@ from flows.named_server import check_named_server
 from pipelines import redaction
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
+from pipelines.storage.atomic import read_json, write_json
 from pipelines.work import http, run_log
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     try:
         if not _wait_until_healthy(url, process):
             raise LongtailError(f"the Prefect server did not start{_reason(log)}; see {log}")
-        note.write_text(json.dumps({"url": url, "pid": process.pid, "home": str(home.resolve())}))
+        write_json(note, {"url": url, "pid": process.pid, "home": str(home.resolve())})
         threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
     finally:
@@ -300,7 +301,7 @@ def already_up(home: Path) -> str | None:
     A copied checkout has the note of the first one's server.
     """
     with suppress(OSError, ValueError, KeyError):  # no note, or half of one
-        note = json.loads((home / "server.json").read_text())
+        note = read_json(home / "server.json")
         if note["home"] == str(home.resolve()) and _healthy(note["url"]):
             return note["url"]
     return None

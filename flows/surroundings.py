@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.safe_text import UNREADABLE
 from pipelines.storage import disks
 
@@ -89,7 +89,7 @@ def check_git_index(root: Path) -> None:
 
 def with_advice(text: str) -> str:
     """`text`, of git or DVC, with what to do about it."""
-    words = " ".join(text.split()).rstrip(".")
+    words = one_line(text).rstrip(".")
     for pattern, remedy in ADVICE.items():
         if re.search(pattern, words):
             return f"{words}; {remedy}"

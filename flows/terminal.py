@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,12 @@ REPORT = Path("data/report/index.html")
 def show(line: str) -> None:
     """Print a line that may hold text from elsewhere."""
     print(safe_text.line(line))
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines that may hold text from elsewhere, each as soon as it is there."""
+    for line in lines:
+        show(line)
 
 
 def as_called(text: str) -> str:

@@ -12,5 +12,10 @@ class LongtailError(Exception):
         super().__init__(safe_text.message(str(message)))
 
 
+def one_line(error: object) -> str:
+    """A text, or what an error says, in one line with single blanks."""
+    return " ".join(str(error).split())
+
+
 class Unreachable(LongtailError):
     """A server gave no answer, or half of one, time and again: later it may well give it."""

@@ -28,5 +28,5 @@ def tables_of(folder: Path, settings, metrics: dict | None = None, **rows: list[
 
 def section_of(section, tables: Tables):
     """The section as the page shows it; None where it has no figure and no table."""
-    made = section(tables).without_empty_blocks
+    made = section(tables).shown
     return made if made.has_figures else None

@@ -26,7 +26,7 @@ FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).r
 LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
 
 HEAVY = {  # package that takes seconds to load -> the stages that import it before any work
-    "torch": {"base_retriever"},
+    "torch": {"answer", "base_retriever", "train_lsr"},
     "transformers": {"base_retriever"},
     "mlflow": set(),
     "prefect": set(),

@@ -76,8 +76,7 @@ def search(
     if as_json:
         print_json(hits)
         return
-    for line in hit_lines(hits):
-        terminal.show(line)
+    terminal.show_lines(hit_lines(hits))
 
 
 def _check_search(text: str | None, questions: str | None, out: Path | None, as_json: bool) -> None:
@@ -111,8 +110,7 @@ def _write_passages(
             raise LongtailError(f"{table.name}: the question {question.id} has no text; fill it")
     without_passages = passage_layouts.write_passages(file, layout, asked, find)
 
-    for line in table.described():
-        terminal.show(line)
+    terminal.show_lines(table.described())
     terminal.show(f"the best documents of {len(table.ids):,} questions: {file}")
     if without_passages:
         terminal.show(f"{without_passages:,} of them have no document with a word of theirs")
@@ -191,8 +189,7 @@ def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
     if as_json:
         print_json(asdict(answer))
     else:
-        for line in answer_lines(answer):
-            terminal.show(line)
+        terminal.show_lines(answer_lines(answer))
     sys.stdout.flush()
 
 

@@ -63,8 +63,7 @@ def compare(
     oddities = list(_oddities(answered))
     compared = compare_systems.compare_systems(question_set, answered)
     if not as_json:
-        for line in (*notes, *oddities, *leaderboard_page.leaderboard_lines(compared)):
-            terminal.show(line)
+        terminal.show_lines([*notes, *oddities, *leaderboard_page.leaderboard_lines(compared)])
 
     name = Path(question_set.name).name
     sections = leaderboard_page.leaderboard_sections(

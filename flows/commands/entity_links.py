@@ -93,8 +93,7 @@ def link(
     )
     text_shown = str(text or C4) if texts else WITHOUT_TEXT
     terminal.show(f"names told from words by: {text_shown}")
-    for line in _count_lines(counts):
-        terminal.show(line)
+    terminal.show_lines(_count_lines(counts))
     terminal.show(f"the questions and what they ask about: {file}")
 
 

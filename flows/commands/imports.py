@@ -86,8 +86,7 @@ def imports(
         pattern=answer_pattern or "",
         language=read_language(settings.language),
     )
-    for line in lines:
-        terminal.show(line)
+    terminal.show_lines(lines)
 
 
 def _list_imports() -> None:

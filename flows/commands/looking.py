@@ -51,8 +51,7 @@ def _verify_outputs(threads: int, as_json: bool) -> None:
     if as_json:
         print_json({"files": n_files, "differing": lines})
     else:
-        for line in lines:
-            terminal.show(line)
+        terminal.show_lines(lines)
     if lines:
         raise LongtailError(
             f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them"
@@ -201,8 +200,7 @@ def reproduce() -> None:
     tables = run_tables.Tables(Path("data"), settings)
     run = comparison.Run(tables, params_file.load_params())
     compared = [run.compare(figure, published) for figure in published.figures]
-    for line in comparison_page.lines(compared):
-        terminal.show(line)
+    terminal.show_lines(comparison_page.lines(compared))
     write_text(REPRODUCTION, comparison_page.as_csv(compared, published))
     print()
     terminal.show(f"all numbers, and what each of them needs: {REPRODUCTION}")

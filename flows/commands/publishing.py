@@ -37,5 +37,4 @@ def release(
         written = releases.write_release(version, out, passages=passages)
     terminal.show(written.message)
     if to:
-        for line in releases.publish(to, written.folder, send=yes):
-            terminal.show(line)
+        terminal.show_lines(releases.publish(to, written.folder, send=yes))

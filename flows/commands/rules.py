@@ -96,11 +96,9 @@ def thresholds(
     answers = compare_systems.join_answers(question_set, systems)
     accuracies = accuracy.accuracy(answers)
     if not as_json:
-        for line in (*notes, *rule_page.rule_lines(results)):
-            terminal.show(line)
+        terminal.show_lines([*notes, *rule_page.rule_lines(results)])
         terminal.show("")
-        for line in metrics_page.metric_lines(accuracies):
-            terminal.show(line)
+        terminal.show_lines(metrics_page.metric_lines(accuracies))
 
     by_popularity = compare_systems.by_popularity(answers)
     answers_table = metrics_page.answers_table(question_set, systems, answers)
@@ -175,8 +173,7 @@ def decide(
     path = terminal.CALLED_FROM / out
     table = section.Table("decisions", "", head, rows)
     write_files(path.parent, {path.name: table_texts.to_csv(table)})
-    for line in (*notes, *_warnings(learnt_rule, question_set, places)):
-        terminal.show(line)
+    terminal.show_lines([*notes, *_warnings(learnt_rule, question_set, places)])
 
     percent = 100 * n_retrieve / len(rows)
     terminal.show(f"all questions: {n_retrieve:,} of {len(rows):,} retrieve ({percent:.1f} %)")

@@ -50,7 +50,7 @@ def run(
     from flows import gate, graph, landing, months, profiles, surroundings, workspace
 
     if month:
-        months.check_choice(month)
+        months.check(month)
     with workspace.alone():
         if profile:
             profiles.write_profile(profile)
@@ -71,8 +71,7 @@ def run(
             )
             _run_flow(part, stages, month, push, commit)
 
-        for line in landing.read_results(stages):
-            terminal.show(line)
+        terminal.show_lines(landing.read_results(stages))
         if part is Part.refresh and terminal.REPORT.is_file():
             terminal.show(f"the report: {terminal.REPORT.absolute()}")
 
@@ -146,8 +145,7 @@ def plan(
     if as_json:
         print_json(asdict(run_plan))
         return
-    for line in plan_lines.plan_lines(run_plan):
-        terminal.show(line)
+    terminal.show_lines(plan_lines.plan_lines(run_plan))
 
 
 def init(

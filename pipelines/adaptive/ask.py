@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +25,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.language_model import all_answered
 from pipelines.params.param_types import LMName
+from pipelines.storage.atomic import read_json
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
@@ -290,5 +290,5 @@ def _entries(thresholds: Path, dataset: str, lm: str) -> dict[str, dict]:
     """The entries of thresholds.json for a question set and a language model, by choice."""
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
-    rules = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
+    rules = read_json(thresholds)["rules"]
     return rules.get(dataset, {}).get(lm, {})

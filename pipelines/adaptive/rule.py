@@ -10,7 +10,6 @@ Nothing heavy is imported here.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, Validat
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval, digits_beside_zero, plainly, with_bounds
 from pipelines.language.relations import name_of
+from pipelines.storage.atomic import read_json
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned
@@ -284,7 +284,7 @@ def read_rule(path: Path, name: str = "") -> Rule:
     In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
     except (FileNotFoundError, ValueError, RecursionError) as error:
         fault = "no such file" if isinstance(error, FileNotFoundError) else "not JSON"
         raise LongtailError(

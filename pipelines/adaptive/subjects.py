@@ -2,7 +2,6 @@
 section 3.3).
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.language.relations import name_of, read_relations
 from pipelines.questions.published import ENTITY
 from pipelines.storage import database
+from pipelines.storage.atomic import read_json
 
 KNOWLEDGE = {  # view -> its file in a run's data
     "entities": "knowledge/triples/entities.parquet",
@@ -209,7 +209,7 @@ def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
     if not file.is_file():
         return known
 
-    wordings = json.loads(file.read_text(encoding="utf-8"))
+    wordings = read_json(file)
     for key, wording in wordings.items():  # "P19", and a paraphrase of it: "P19_similar"
         if "[X]" not in wording:
             continue

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.storage import parquet
-from pipelines.storage.atomic import write_json
+from pipelines.storage.atomic import read_json, write_json
 from pipelines.tables.answers import PREDICTIONS
 
 FILE = "unanswered.json"  # file of answers -> question id -> why it has no answer
@@ -95,5 +95,5 @@ def count_unanswered(folder: Path) -> int:
     file = folder / FILE
     if not file.is_file():
         return 0
-    by_file: Mapping[str, Reasons] = json.loads(file.read_text(encoding="utf-8"))
+    by_file: Mapping[str, Reasons] = read_json(file)
     return sum(map(len, by_file.values()))

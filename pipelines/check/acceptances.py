@@ -47,15 +47,15 @@ class Acceptance(Section):
 ENTRIES = TypeAdapter(list[Acceptance])
 
 
-def read_acceptances(path: Path = FILE) -> list[Acceptance]:
+def read_acceptances() -> list[Acceptance]:
     """All acceptances; none where there is no file. Raises LongtailError on a wrong file."""
-    return read_entries(path, ENTRIES) or []
+    return read_entries(FILE, ENTRIES) or []
 
 
-def accept(unmet: Sequence[Unmet], month: str, reason: str, who: str, path: Path = FILE) -> None:
+def accept(unmet: Sequence[Unmet], month: str, reason: str, who: str) -> None:
     """Write that these values are accepted in the month. A new acceptance replaces an old one."""
     acceptances = {}
-    for acceptance in read_acceptances(path):
+    for acceptance in read_acceptances():
         key = (acceptance.expectation, acceptance.file, acceptance.measure)
         acceptances[key, acceptance.month] = acceptance
     for failure in unmet:
@@ -70,4 +70,4 @@ def accept(unmet: Sequence[Unmet], month: str, reason: str, who: str, path: Path
 
     entries = ENTRIES.dump_python(list(acceptances.values()))
     text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
-    write_text(path, HEAD + text)
+    write_text(FILE, HEAD + text)

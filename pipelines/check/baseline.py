@@ -59,13 +59,13 @@ def read_baseline(text: str, params: Mapping[str, str]) -> dict[Key, Earlier]:
     return {entry.key: entry for entry in entries if params.get(entry.key.file) == entry.params}
 
 
-def write_baseline(baseline: Baseline, path: Path = FILE) -> None:
+def write_baseline(baseline: Baseline) -> None:
     """Write the entries in the order of their keys."""
     entries = ENTRIES.dump_python([baseline[key] for key in sorted(baseline)], mode="json")
     text = yaml.safe_dump(
         entries, sort_keys=False, allow_unicode=True, default_flow_style=None, width=LINE_CHARS
     )
-    write_text(path, HEAD + text)
+    write_text(FILE, HEAD + text)
 
 
 def next_baseline(

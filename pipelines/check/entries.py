@@ -7,7 +7,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines import yaml_files
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 
 
 def read_entries(path: Path, entries: TypeAdapter) -> Any:
@@ -20,7 +20,7 @@ def read_entries(path: Path, entries: TypeAdapter) -> Any:
     try:
         values = yaml_files.read(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        raise LongtailError(f"{path}: not YAML ({one_line(error)})") from None
     return values and parse_entries(values, entries, path)
 
 

@@ -13,7 +13,7 @@ from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, SPLITS, near_duplic
 from pipelines.corpus.source_batches import CorpusSettings
 from pipelines.errors import LongtailError
 from pipelines.storage import database
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import atomic, read_json
 from pipelines.tables.corpora import DOCS, QUERIES, REJECTS
 
 DOC_COLUMNS = ", ".join(f'"{name}"' for name in DOCS.schema.names)
@@ -44,7 +44,7 @@ def write_corpus(
 
     `parts` has a folder for each part of the source files, `batches` one for each batch.
     """
-    counts = [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in parts]
+    counts = [read_json(folder / "read.json") for folder in parts]
     rows = sum(count["read"] for count in counts)
     _view(db, "rejects", [*parts, *batches])
     by_reason = "SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason"
@@ -186,7 +186,7 @@ def _dropped_in_sentences(batches: list[Path]) -> dict[str, float]:
     """
     dropped: Counter[str] = Counter()
     for folder in batches:
-        dropped.update(json.loads((folder / "dropped.json").read_text(encoding="utf-8")))
+        dropped.update(read_json(folder / "dropped.json"))
     if not dropped:
         return {}
     by_name = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params.param_types import Section
 from pipelines.params.params import Tokenizer
 from pipelines.storage.atomic import atomic
@@ -49,7 +49,7 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
             path, revision=revision, use_fast=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError) as error:
-        message = " ".join(str(error).split())[:300]
+        message = one_line(error)[:300]
         raise LongtailError(f"{path}: no tokenizer could be loaded: {message}") from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise LongtailError(

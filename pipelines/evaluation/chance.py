@@ -4,10 +4,10 @@ A uniform guess over V tokens has a perplexity by token of V. It needs tokens x 
 per byte. A model is worse than chance by both measures, or by none.
 """
 
-import json
 from pathlib import Path
 
 from pipelines.intervals import Interval
+from pipelines.storage.atomic import read_json
 
 
 def vocabulary_size(folder: Path) -> int | None:
@@ -18,7 +18,7 @@ def vocabulary_size(folder: Path) -> int | None:
     """
     config_file = folder / "config.json"
     if config_file.is_file():
-        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config = read_json(config_file)
         text_config = config.get("text_config") or {}
         return config.get("vocab_size") or text_config.get("vocab_size")
 

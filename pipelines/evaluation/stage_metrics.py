@@ -1,7 +1,6 @@
 """The figures that stages left in data/metrics, and rows of tables made of them (REPLUG,
 section 6)."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from pipelines import catalogue, methods
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.methods import Method
+from pipelines.storage.atomic import read_json
 
 FAMILIES = ("language_modelling", "attribution", "lsr")  # metrics with several files
 RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid")  # kinds
@@ -29,7 +29,7 @@ def read_metrics(data: Path) -> dict[str, dict]:
     """
     metrics: dict[str, dict] = {}
     for path in sorted((data / "metrics").glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         family = _family_of(path.stem)
         if not family:
             metrics[path.stem] = content

@@ -138,7 +138,7 @@ def _documents_of(run: Run, answers: Answers) -> dict[str, dict]:
     file = run.data / "corpus" / str(run.params.parts.datastore) / "docs.parquet"
     if not doc_ids or not file.is_file():
         return {}
-    rows = lookup(file, "id", sorted(doc_ids), "title", "text")
+    rows = lookup(file, "id", sorted(doc_ids), "id", "title", "text")
     return {row["id"]: row for row in rows}
 
 

@@ -62,8 +62,7 @@ def _templates() -> jinja2.Environment:
 
 def render(template: str, **facts: Any) -> str:
     """A page by the name of its template."""
-    defaults = {"css": "", "here": ""}
-    return _templates().get_template(f"{template}.html.j2").render(defaults | facts)
+    return _templates().get_template(f"{template}.html.j2").render(facts)
 
 
 # The filters of the templates
@@ -240,13 +239,10 @@ def accuracies(run: Run) -> list[dict[str, Any]]:
 
 
 def _method_rows(file: Path, dataset: str, lm: str, files: Mapping[str, Path]) -> list[dict]:
-    """The accuracies of the methods that have `files` of answers, best first, as `share`."""
+    """The accuracies of the methods that have `files` of answers, best first."""
     rows = database.ask(ACCURACIES, {"name": dataset, "lm": lm}, accuracy=file)
-    methods = []
-    for row in tables.with_intervals(rows.to_arrow_table().to_pylist()):
-        if row["method"] in files:
-            methods.append(row | {"share": row["substring"]})
-    return methods
+    methods = tables.with_intervals(rows.to_arrow_table().to_pylist())
+    return [row for row in methods if row["method"] in files]
 
 
 def questions(run: Run, parameters: Mapping[str, str]) -> str:

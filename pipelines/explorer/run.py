@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pipelines.answering.session import Session
 from pipelines.params import params_file
 from pipelines.params.param_types import LMName
 from pipelines.storage import database, parquet
+from pipelines.storage.atomic import read_json
 
 RUN_MAKES_IT = "`longtail run` makes it"
 DATA = Path("data")
@@ -62,7 +62,7 @@ class Run:
         file = self.data / "adaptive/popularity/thresholds.json"
         if not file.is_file():
             return {}
-        by_dataset = json.loads(file.read_text(encoding="utf-8"))["rules"]
+        by_dataset = read_json(file)["rules"]
         rules = {}
         for name, entry in by_dataset.get(dataset, {}).get(lm, {}).items():
             rules[name] = rule.parse(entry, str(file))
@@ -87,10 +87,7 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows
     are ordered by that column. Raises LongtailError if the file is missing or damaged.
     """
-    selected = list(columns) or ["*"]
-    if "*" not in selected and column not in selected:
-        selected.insert(0, column)
-    query = f"""SELECT {", ".join(selected)} FROM rows
+    query = f"""SELECT {", ".join(columns) or "*"} FROM rows
         WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"""
     with parquet.naming(file, errors=(duckdb.Error,)):
         rows = database.ask(query, {"values": list(values)}, rows=file)

@@ -222,7 +222,7 @@ def _scored(run: Run, texts: Texts, query_id: str, retrieved: list[dict]) -> Sco
 def _documents(corpus: Path, retrieved: list[dict]) -> list[dict]:
     """The retrieved documents with their titles and texts, in the same order."""
     doc_ids = [row["doc_id"] for row in retrieved]
-    rows = lookup(corpus / "docs.parquet", "id", doc_ids, "title", "text")
+    rows = lookup(corpus / "docs.parquet", "id", doc_ids, "id", "title", "text")
     documents = {row["id"]: row for row in rows}
     return [row | documents.get(row["doc_id"], {}) for row in retrieved]
 

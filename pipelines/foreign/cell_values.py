@@ -36,8 +36,6 @@ GROUPED_BY_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+")
 
 def as_text(value: Any) -> str:
     """A cell as NFC without white space around it; "" for none."""
-    if type(value) is str:  # most are
-        return composed(value.strip())
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return composed(str(value).strip())
@@ -50,8 +48,6 @@ def composed(text: str) -> str:
 
 def clean_id(value: Any) -> str:
     """An id as text; 4222362.0, as tables with empty cells have it, is 4222362."""
-    if type(value) is str and value.isdecimal():  # most are
-        return value
     text = as_text(value)
     match = INTEGER_AS_FRACTION.fullmatch(text)
     return match[1] if match else text

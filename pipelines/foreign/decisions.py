@@ -1,8 +1,8 @@
 """When other systems retrieved, and how unsure they are: numbers of columns in many spellings."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from pipelines.foreign.cell_values import as_text, judgement, number_of
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
@@ -12,36 +12,32 @@ from pipelines.foreign.record_file import Cells
 ROUTES = {"a": 0, "b": 1, "c": 2, "[no retrieval]": 0, "[retrieval]": 1}
 
 
-class NumberColumn(NamedTuple):
-    """The first of some columns that has numbers; without one, "" and None."""
-
-    column: str
-    numbers: list[float] | None
-
-
-def read_calls(cells: Cells, notes: list[str]) -> NumberColumn:
-    """How often a system retrieved, NaN where that is not known."""
-    return _first_numbers(cells, notes, RETRIEVED, calls_of, "decision or number of retrievals")
+def read_calls(cells: Cells, names: dict[str, str], notes: list[str]) -> list[float] | None:
+    """How often a system retrieved, NaN where that is not known; `names` gets the column."""
+    expected = "decision or number of retrievals"
+    for column, calls in _numbers(cells, notes, RETRIEVED, calls_of, expected):
+        names["retrieved"] = column
+        return calls
+    return None
 
 
-def read_doubt(cells: Cells, notes: list[str]) -> NumberColumn:
-    """How unsure a system is, infinite where that is not known."""
-    column, values = _first_numbers(cells, notes, DOUBT, number_of, "number")
-    if values is None:
-        return NumberColumn(column, None)
-    sign = DOUBT[column]
-    doubt = [math.inf if math.isnan(value) else sign * value for value in values]
-    return NumberColumn(column, doubt)
+def read_doubt(cells: Cells, names: dict[str, str], notes: list[str]) -> list[float] | None:
+    """How unsure a system is, infinite where that is not known; `names` gets the column."""
+    for column, values in _numbers(cells, notes, DOUBT, number_of, "number"):
+        names["doubt"] = column
+        sign = DOUBT[column]
+        return [math.inf if math.isnan(value) else sign * value for value in values]
+    return None
 
 
-def _first_numbers(
+def _numbers(
     cells: Cells,
     notes: list[str],
     names: Iterable[str],
     parse: Callable[[Any], float | None],
     expected: str,
-) -> NumberColumn:
-    """The first of some columns that has numbers; a note names what has something else."""
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the columns that have numbers; a note names what has something else."""
     for name in names:
         values = [parse(cell) for cell in cells.get(name, [])]
         numbers = [value for value in values if value is not None]
@@ -50,8 +46,7 @@ def _first_numbers(
             shown = as_text(cells[name][row])[:60]
             notes.append(f"`{name}` is left aside: {shown!r} in row {row + 1} is no {expected}")
         elif not all(map(math.isnan, numbers)):
-            return NumberColumn(name, numbers)
-    return NumberColumn("", None)
+            yield name, numbers
 
 
 def calls_of(value: Any) -> float | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
 from pipelines.foreign.metrics_page import EXPLAINED, SYSTEM_METRICS, metric_lines, of_systems
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
-from pipelines.pages.table_rows import grouped, table_of
+from pipelines.pages.section import Axis, Figure, Row, Section, Table, grouped
+from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, in_percent, label, show
 
 FOOTER = (
@@ -16,11 +16,7 @@ FOOTER = (
 )
 HEADS = {"substring": "accuracy"}
 BIN_COLUMNS = ("number", "questions", "popularity", "system", "substring")
-PAIR_HEADS = HEADS | {
-    "gain": "accuracy",
-    "only_this": "only this",
-    "only_that": "only that",
-}
+PAIR_HEADS = HEADS | {"gain": "accuracy"}
 EXAMPLE_HEADS = {
     "answer": "a gold answer",
     "said": "right answer",

@@ -145,12 +145,8 @@ def read_predictions(
         )
         _read_judgements(predictions)
         if "retrieved" in more:
-            calls = decisions.read_calls(cells, file.notes)
-            doubt = decisions.read_doubt(cells, file.notes)
-            predictions.calls = calls.numbers
-            predictions.uncertainty = doubt.numbers
-            decided = {"retrieved": calls.column, "doubt": doubt.column}
-            names |= {role: column for role, column in decided.items() if column}
+            predictions.calls = decisions.read_calls(cells, names, file.notes)
+            predictions.uncertainty = decisions.read_doubt(cells, names, file.notes)
         if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
             raise LongtailError(
                 f"{path}: {file.shown}; expected {EXPECTED}; rename one, of two systems in two "

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.foreign.answer_lists import written_value
 from pipelines.foreign.cell_values import as_text, composed
 from pipelines.foreign.layouts import ANSWER, CLEAR_PREDICTION
@@ -141,7 +141,7 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
         has_match = pc.match_substring_regex(values, last_match).to_pylist()
         parts = pc.replace_substring_regex(values, last_match, r"\1", max_replacements=1)
     except pa.ArrowInvalid as error:
-        reason = " ".join(str(error).split())[:200].removeprefix("Invalid regular expression: ")
+        reason = one_line(error)[:200].removeprefix("Invalid regular expression: ")
         if "Rewrite schema" in reason:
             reason = "it has no group"
         raise LongtailError(

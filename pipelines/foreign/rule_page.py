@@ -22,7 +22,6 @@ FOOTER = (
 )
 METRICS_LEAD = "Thresholds are fitted to the published rule; other systems report these, too."
 HEADS = {
-    "below": "below",
     "above": "from it on",
     "name": "relation",
     "cut": "threshold",
@@ -191,7 +190,7 @@ def rule_html(
         Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
         Section("files", "What was read", [*files_read], f"{last_note}."),
     ]
-    filled = [section.without_empty_blocks for section in sections]
+    filled = [section.shown for section in sections]
     sections = [section for section in filled if section.blocks]
 
     views = f", page views of {file.month}" if file.month else ""

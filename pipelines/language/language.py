@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from pipelines.catalogue import Protocol
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 
 FOLDER = Path(__file__).with_name("languages")
 MUL = "mul"  # Wikidata's one name for all languages
@@ -152,7 +152,7 @@ def read_language(code: str) -> Language:
             if template.count("{}") != 1:
                 raise ValueError(f"{pid}'s template {template!r} must have one {{}}")
     except (msgspec.DecodeError, ValueError) as error:
-        raise LongtailError(f"languages/{file.name}: {' '.join(str(error).split())}") from None
+        raise LongtailError(f"languages/{file.name}: {one_line(error)}") from None
     return language
 
 

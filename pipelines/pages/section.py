@@ -5,6 +5,7 @@ claims.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -85,7 +86,8 @@ class Figure:
     """A drawing of rows: `y` by `x`, with a line or a mark for each value of the column `series`.
 
     `x` and `y` are columns. Places along `x` are numbers or texts, values of `y` Intervals or
-    numbers; shares are drawn in per cent. Only lines have an `x_axis`.
+    numbers; shares are drawn in per cent. Only lines have an `x_axis`. With `by`, a column, a
+    section shows a figure for each of its values.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Figure:
     series: str = "series"
     low_is_good: bool = False  # decides which lines show their intervals
     min_marks: int = 1  # that a series must have, else there is no figure
+    by: str = ""
 
     @cached_property
     def points(self) -> Points:
@@ -118,6 +121,18 @@ class Figure:
                 place = label(row[self.x]) if isinstance(row[self.x], str) else row[self.x]
                 points[name].append((place, as_interval(row[self.y]).times(factor)))
         return points
+
+    def one_of(self, value: str, rows: Sequence[Row], caption: str = "") -> Figure:
+        """The figure of these rows alone, which are those of `value`: its name and caption say
+        so.
+        """
+        file_name = re.sub(r"[^\w.-]+", "-", value)
+        return replace(
+            self,
+            name=f"{self.name}-{file_name}",
+            rows=rows,
+            caption=f"{label(value)}: {caption or self.caption}",
+        )
 
 
 @dataclass(frozen=True)
@@ -146,9 +161,18 @@ class Section:
     missing: str = ""
 
     @property
-    def without_empty_blocks(self) -> Section:
-        """The section without blocks that show nothing."""
-        return replace(self, blocks=[block for block in self.blocks if not is_empty(block)])
+    def shown(self) -> Section:
+        """The section with a figure for each value of `by`, and without blocks that show
+        nothing.
+        """
+        blocks: list[Block] = []
+        for block in self.blocks:
+            if isinstance(block, Figure) and block.by:
+                groups = grouped(block.rows, block.by)
+                blocks += [block.one_of(value, rows) for value, rows in groups.items()]
+            else:
+                blocks.append(block)
+        return replace(self, blocks=[block for block in blocks if not is_empty(block)])
 
     @property
     def has_figures(self) -> bool:
@@ -223,6 +247,14 @@ class Finding:
             "verdict": self.verdict,
             "shown": self.verdict == SHOWN,
         }
+
+
+def grouped(rows: Sequence[Row], group: str) -> dict[Any, list[Row]]:
+    """The rows by their value of a column; values stand in the order of their first row."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[group], []).append(row)
+    return groups
 
 
 def as_interval(value: Any) -> Interval:

@@ -1,15 +1,13 @@
-"""Tables and figures of rows, which are dicts as evaluation/tables.py reads them."""
+"""Tables of rows, which are dicts as evaluation/tables.py reads them."""
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval
-from pipelines.pages.section import Figure, Row, Table
+from pipelines.pages.section import Row, Table
 from pipelines.pages.values import Percent, Share, label, named
 
 
@@ -64,36 +62,6 @@ def is_known(value: Any) -> bool:
     if isinstance(value, Interval):
         return not math.isnan(value.value)
     return value is not None
-
-
-def figures_by(figure: Figure, group: str) -> list[Figure]:
-    """The figure of each value of the column `group`, which its name ends and its caption begins
-    with.
-    """
-    return [one_of(figure, value, rows) for value, rows in grouped(figure.rows, group).items()]
-
-
-def one_of(figure: Figure, value: str, rows: Sequence[Row], caption: str = "") -> Figure:
-    """The figure of these rows alone, which are those of `value`: its name and caption say so."""
-    return replace(
-        figure,
-        name=f"{figure.name}-{file_name(value)}",
-        rows=rows,
-        caption=f"{label(value)}: {caption or figure.caption}",
-    )
-
-
-def grouped(rows: Sequence[Row], group: str) -> dict[Any, list[Row]]:
-    """The rows by their value of a column; values stand in the order of their first row."""
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[group], []).append(row)
-    return groups
-
-
-def file_name(text: str) -> str:
-    """A text as part of an anchor and of a file's name."""
-    return re.sub(r"[^\w.-]+", "-", text)
 
 
 def spread(rows: Sequence[Row], series: Mapping[str, str]) -> list[dict]:

@@ -5,7 +5,6 @@ a figure.
 import math
 from collections.abc import Sequence
 
-from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
 from pipelines.pages.values import Percent, alone
@@ -49,11 +48,6 @@ def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
             "worse."
         ),
     )
-
-
-def cut_and_bounds(cut: Interval) -> dict[str, float]:
-    """A threshold and the bounds of those that are not clearly worse, as columns of a table."""
-    return {"threshold": cut.value, "threshold_low": cut.low, "threshold_high": cut.high}
 
 
 def cut_in_words(value: float) -> float | str:

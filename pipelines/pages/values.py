@@ -115,9 +115,9 @@ def _show_float(value: float) -> str:
     return plainly(value, 3)
 
 
-def alone(value: Interval | Percent, digits: int | None = None) -> str:
+def alone(value: Interval | Percent) -> str:
     """A figure in a sentence, as `show` has it, without its interval."""
-    return show(value, digits=digits).partition(" [")[0]
+    return show(value).partition(" [")[0]
 
 
 def in_percent(share: Interval) -> str:

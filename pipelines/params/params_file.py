@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipelines import yaml_files
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params.param_types import Section
 from pipelines.params.params import Params
 from pipelines.params.params_rules import RuleBroken, check_rules
@@ -51,7 +51,7 @@ def read_values(path: str | Path = "params.yaml") -> dict:
     try:
         values = yaml_files.read(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
         raise LongtailError(f"{path}: not YAML ({problem})") from None
 
     if not isinstance(values, dict):

@@ -5,7 +5,6 @@ Sizes are read from what is on this machine, the files and documents of an earli
 config.json of a model, or from the profile (`plan` in params.yaml). Nothing is downloaded.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from pipelines.params.params import LM, ModelSize, Params, Retriever
 from pipelines.plan import speed, token_counts
+from pipelines.storage.atomic import read_json
 
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
 BYTES_OF_GB = 1_000_000_000
@@ -86,7 +86,7 @@ def count_source_bytes(params: Params, data: Path | None) -> dict[str, int]:
     """
     fetched: Counter = Counter()
     if data and (data / MANIFEST).is_file():
-        for entry in json.loads((data / MANIFEST).read_text(encoding="utf-8")):
+        for entry in read_json(data / MANIFEST):
             fetched[entry["dataset"]] += entry["bytes"]
 
     sizes = {}

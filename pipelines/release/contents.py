@@ -8,7 +8,6 @@ out of params, and every text is searched for them.
 """
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.language.relations import read_relations
 from pipelines.questions import published
 from pipelines.storage import database, parquet
-from pipelines.storage.atomic import write_json
+from pipelines.storage.atomic import read_json, write_json
 from pipelines.tables.every_table import table_of
 from pipelines.tables.table import Column, Table
 
@@ -206,7 +205,7 @@ def write_rules(data: Path, folder: Path) -> None:
     if not (folder / THRESHOLDS.parquet).is_file():
         return
     source = data / THRESHOLDS.source.replace(".parquet", ".json")
-    rules_in_use = rule.named(json.loads(source.read_text(encoding="utf-8")))
+    rules_in_use = rule.named(read_json(source))
     for name, entry in rules_in_use.items():
         write_json(folder / RULES / f"{name}.json", entry)
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
@@ -245,11 +244,8 @@ def write_sums(folder: Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def check_sums(folder: Path) -> int:
-    """Compare all files of a release with its SHA256SUMS, and return their number.
-
-    Raises LongtailError that names the files that differ.
-    """
+def check_sums(folder: Path) -> None:
+    """Raise LongtailError that names the files of a release that are not as in its SHA256SUMS."""
     if not (folder / SUMS).is_file():
         raise LongtailError(f"{folder}: no {SUMS} in it, expected a release's folder")
     listed = {}
@@ -267,7 +263,6 @@ def check_sums(folder: Path) -> int:
     faults += [f"{name} is not listed" for name in sorted(present_files - listed.keys())]
     if faults:
         raise LongtailError(f"{folder}: not as it was released: {', '.join(faults)}; get it again")
-    return len(listed)
 
 
 def files(folder: Path) -> list[str]:

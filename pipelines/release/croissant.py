@@ -1,12 +1,12 @@
 """Describe a release in MLCommons' format Croissant, version 1.0."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipelines.release import contents
 from pipelines.release.templating import TEMPLATES, Facts
+from pipelines.storage.atomic import read_json
 from pipelines.tables.table import Column, type_name
 
 # The standard context; Croissant's readers warn without it.
@@ -32,7 +32,7 @@ def dataset(folder: Path, facts: Facts) -> Facts:
     for table in facts["tables"]:
         names += [table.parquet, table.tsv]
     names += facts["rules"].values()
-    context = json.loads(CONTEXT.read_text(encoding="utf-8"))
+    context = read_json(CONTEXT)
     return {
         "@context": context,
         "@type": "sc:Dataset",

@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
 from pipelines import redaction
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.release import contents
 from pipelines.work import http
 
@@ -58,7 +58,7 @@ def opened(place: Place) -> Iterator[Hub]:
     except LongtailError:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        problem = one_line(f"{type(error).__name__}: {error}")
         sent = "nothing was sent"
         if hub.is_sending:
             sent = "what was sent is used when you send again"

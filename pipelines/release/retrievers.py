@@ -4,7 +4,6 @@ retriever/<name> has the files of the encoder as the training left them. A model
 in place of the one that the training wrote.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pipelines.release import contents
 from pipelines.release.templating import Facts, render
 from pipelines.retrieval.documents import fill
 from pipelines.storage import database
+from pipelines.storage.atomic import read_json
 
 UNKNOWN = "not named in its files"
 LIBRARY = "sentence-transformers"
@@ -61,7 +61,7 @@ def _facts(data: Path, name: str, params: Facts) -> Facts:
     lsr = params["lsr"]
     settings = params["retriever"][name]
     metrics_file = data / f"metrics/lsr_{name}.json"
-    metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
+    metrics = read_json(metrics_file)
     base = _model(settings)
     template = settings["document"]
     prompt = template.partition("{")[0]  # which sentence-transformers adds

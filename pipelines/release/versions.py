@@ -11,7 +11,6 @@ only values changed, or a retriever was tuned anew. Without a change there is no
 A release of a run that has not landed is called NOT_GATED, and no later one is compared with it.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from pipelines.release import best_passages, card, contents, harness_task, retri
 from pipelines.release.difference import write_difference
 from pipelines.release.templating import Facts, render
 from pipelines.storage import database
-from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
+from pipelines.storage.atomic import atomic, read_json, scratch_folder, sweep, write_json
 
 FIRST_VERSION = "1.0.0"
 CHANGELOG = "CHANGELOG.md"
@@ -122,7 +121,7 @@ def _read_manifest(data: Path) -> list[Facts]:
             f"data/{MANIFEST}: no output of this run, expected the list of sources; `longtail run` "
             "makes it"
         )
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_json(file)
 
 
 def _publish(folder: Path, target: Path) -> Path:

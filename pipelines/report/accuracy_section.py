@@ -6,7 +6,7 @@ from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.answer_metrics import ANSWER_METRICS
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
-from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
 from pipelines.report.curves import ACCURACY, BANDS, IN_DRAWN_SETS, VIEWS, rows_by_popularity
 from pipelines.report.result_section import how
@@ -17,11 +17,11 @@ RELATIVE = "log popularity against the relation's mean, in its standard deviatio
 
 def section(tables: Tables) -> Section:
     left_out = [row["why"] for row in tables.rows("left_out")]
-    blocks: list[Block] = [*_by_popularity(tables), *_by_method(tables)]
+    blocks: list[Block] = [_by_popularity(tables), _by_method(tables)]
     blocks += [_whose_answers(tables), " ".join(left_out), " ".join(_unknown(tables))]
     blocks += [_table(tables), _table_of_groups(tables), " ".join(_guessable(tables))]
-    blocks += [*_beside_guesses(tables), _table_of_guesses(tables), _table_by_popularity(tables)]
-    blocks += [*_by_relative_popularity(tables), _table_of_relations(tables)]
+    blocks += [_beside_guesses(tables), _table_of_guesses(tables), _table_by_popularity(tables)]
+    blocks += [_by_relative_popularity(tables), _table_of_relations(tables)]
 
     missing = " ".join(_too_few_known(tables))
     return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)
@@ -63,8 +63,8 @@ def _too_few_known(tables: Tables) -> Iterator[str]:
             yield f"To show accuracy by popularity, {ENOUGH} are needed (answer.max_questions)."
 
 
-def _by_popularity(tables: Tables) -> list[Figure]:
-    figure = Figure(
+def _by_popularity(tables: Tables) -> Figure:
+    return Figure(
         name="accuracy-by-popularity",
         kind="lines",
         rows=rows_by_popularity(tables, IN_DRAWN_SETS),
@@ -74,13 +74,12 @@ def _by_popularity(tables: Tables) -> list[Figure]:
         y_axis=ACCURACY,
         caption="accuracy (substring) by decile of popularity, or by larger parts of a small set. "
         f"{BANDS}",
+        by="dataset",
     )
 
-    return figures_by(figure, "dataset")
 
-
-def _by_method(tables: Tables) -> list[Figure]:
-    figure = Figure(
+def _by_method(tables: Tables) -> Figure:
+    return Figure(
         name="accuracy",
         kind="bars",
         rows=tables.answered("accuracy"),
@@ -89,9 +88,8 @@ def _by_method(tables: Tables) -> list[Figure]:
         y="substring",
         y_axis=ACCURACY,
         caption="accuracy (substring) by method. Thin lines are 95 % intervals.",
+        by="dataset",
     )
-
-    return figures_by(figure, "dataset")
 
 
 def _whose_answers(tables: Tables) -> str:
@@ -166,14 +164,14 @@ def _guesses(tables: Tables, where: str = "true") -> list[Row]:
     return tables.rows("guessable", f"lm = $lm AND relation <> '' AND {where}")
 
 
-def _beside_guesses(tables: Tables) -> list[Figure]:
+def _beside_guesses(tables: Tables) -> Figure:
     rows = []
     for row in _guesses(tables, f"questions >= {FEWEST}"):
         relation = {**row, "of": named(row["relation"])}
         rows.append({**relation, "series": "closed_book", "substring": row["closed_book"]})
         rows.append({**relation, "series": "usual answer", "substring": row["majority"]})
 
-    figure = Figure(
+    return Figure(
         name="guessable",
         kind="bars",
         rows=rows,
@@ -184,9 +182,8 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
             "accuracy (substring) by relation without retrieval, and of giving the usual answer. A "
             "model that is no better shows no knowledge. Thin lines are 95 % intervals."
         ),
+        by="dataset",
     )
-
-    return figures_by(figure, "dataset")
 
 
 def _table_of_guesses(tables: Tables) -> Table:
@@ -230,8 +227,8 @@ def _table_by_popularity(tables: Tables) -> Table:
     )
 
 
-def _by_relative_popularity(tables: Tables) -> list[Figure]:
-    figure = Figure(
+def _by_relative_popularity(tables: Tables) -> Figure:
+    return Figure(
         name="accuracy-by-relative-popularity",
         kind="lines",
         rows=tables.answered(
@@ -242,9 +239,8 @@ def _by_relative_popularity(tables: Tables) -> list[Figure]:
         x_axis=Axis(RELATIVE),
         y_axis=ACCURACY,
         caption=f"accuracy (substring) by popularity within the question's relation. {BANDS}",
+        by="dataset",
     )
-
-    return figures_by(figure, "dataset")
 
 
 def _table_of_relations(tables: Tables) -> Table:

@@ -8,8 +8,7 @@ from typing import Any
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.pages.section import Row
-from pipelines.pages.table_rows import grouped
+from pipelines.pages.section import Row, grouped
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables, read_figures
 

@@ -1,14 +1,15 @@
 """The section on adaptive retrieval: when to retrieve, and what it is worth (PopQA, section 6)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
-from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
-from pipelines.pages.table_rows import figures_by, grouped, spread, table_of
-from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_and_bounds, threshold_figure
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table, grouped
+from pipelines.pages.table_rows import spread, table_of
+from pipelines.pages.thresholds import ORACLE, POLICIES, advice, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.findings import after_holm
@@ -39,10 +40,10 @@ def section(tables: Tables) -> Section:
         _where_thresholds_lose(tables),
         _table_of_searches(tables),
         _table_of_savings(tables),
-        *_figures_of_thresholds(tables),
+        _figure_of_thresholds(tables),
         _table_of_thresholds(tables),
         _table_of_signals(tables),
-        *_by_size(tables),
+        _by_size(tables),
     ]
 
     return Section(
@@ -114,6 +115,7 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
         y="accuracy",
         y_axis=HELD_OUT,
         caption=(f"three policies by where the text comes from, best first. {ORACLE}"),
+        by="dataset",
     )
 
     of_pairs = [row for row in rows if BELOW in row["method"]]
@@ -125,9 +127,10 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
         y="accuracy",
         y_axis=HELD_OUT,
         caption=(f"the same choice between two sources of text (thresholds.pairs). {ORACLE}"),
+        by="dataset",
     )
 
-    return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
+    return [methods, pairs]
 
 
 def _unknown_popularity(tables: Tables) -> Iterator[str]:
@@ -205,11 +208,7 @@ def _table_of_savings(tables: Tables) -> Table:
             "tokens_saved",
             "cost_saved",
         ],
-        {
-            "calls_saved": "prompts saved",
-            "tokens_saved": "tokens saved",
-            "cost_saved": "cost saved",
-        },
+        {"calls_saved": "prompts saved"},
     )
 
 
@@ -218,16 +217,17 @@ def _thresholds(tables: Tables) -> list[Row]:
     rows = []
     search = tables.settings.thresholds.search
     for row in tables.thresholds("search = $search", search=search):
-        bounds = cut_and_bounds(row["threshold"])
-        rows.append({**row, **bounds, "cut": row["threshold"], "own_threshold": not row["pooled"]})
+        cut = row["threshold"]
+        bounds = {"threshold": cut.value, "threshold_low": cut.low, "threshold_high": cut.high}
+        rows.append({**row, **bounds, "cut": cut, "own_threshold": not row["pooled"]})
     return rows
 
 
-def _figures_of_thresholds(tables: Tables) -> list[Figure]:
+def _figure_of_thresholds(tables: Tables) -> Figure:
     rows = adaptive_metrics.of_main_models(_thresholds(tables))
     drawn = [row for row in rows if Method.of_name(row["method"]).kind in DRAWN_METHODS] or rows
     named_rows = [{**row, "name": named(row["relation"])} for row in drawn]
-    return figures_by(threshold_figure(named_rows, VIEWS), "dataset")
+    return replace(threshold_figure(named_rows, VIEWS), by="dataset")
 
 
 def _table_of_thresholds(tables: Tables) -> Table:
@@ -287,7 +287,7 @@ def _table_of_signals(tables: Tables) -> Table:
     )
 
 
-def _by_size(tables: Tables) -> list[Figure]:
+def _by_size(tables: Tables) -> Figure:
     """How much language models of known size retrieve, the smaller ones first."""
     rows = []
     for row in adaptive_metrics.in_use(tables):
@@ -295,7 +295,7 @@ def _by_size(tables: Tables) -> list[Figure]:
         if parameters:
             rows.append({**row, "size": parameters})
 
-    figure = Figure(
+    return Figure(
         name="retrieves-by-lm",
         kind="lines",
         rows=sorted(rows, key=lambda row: row["size"]),
@@ -306,6 +306,5 @@ def _by_size(tables: Tables) -> list[Figure]:
         y_axis=Axis("share of the questions that retrieve, %"),
         caption="how much language models retrieve by their size, held out.",
         min_marks=2,
+        by="dataset",
     )
-
-    return figures_by(figure, "dataset")

@@ -1,7 +1,7 @@
 """The section of the ensemble's controls: what else could save bits."""
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
 from pipelines.scoring.controls import CONCATENATED, LONGER_CONTEXT
@@ -25,6 +25,7 @@ def section(tables: Tables) -> Section:
             "the bits that a control saves against the ensemble of the same retriever's documents. "
             "Below zero, the ensemble needs fewer bits."
         ),
+        by="corpus",
     )
 
     text = (
@@ -60,7 +61,7 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    blocks: list[Block] = [*figures_by(figure, "corpus"), text, table]
+    blocks: list[Block] = [figure, text, table]
     return Section("controls", "What else could save bits", blocks, _leads(tables, of_first))
 
 

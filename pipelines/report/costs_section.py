@@ -1,7 +1,7 @@
 """The section on what answers cost: tokens, prompts and prices."""
 
 from pipelines.pages.section import Axis, Block, Figure, Section
-from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
 
@@ -19,6 +19,7 @@ def section(tables: Tables) -> Section:
         y="prompt_tokens",
         y_axis=Axis("tokens read for a question"),
         caption="tokens that a question's prompts have.",
+        by="dataset",
     )
 
     costs = table_of(
@@ -46,24 +47,19 @@ def section(tables: Tables) -> Section:
 
     text = "How much a language model must read decides how long an answer takes and what it costs."
 
-    blocks: list[Block] = [*figures_by(figure, "dataset"), text, costs]
+    blocks: list[Block] = [figure, text, costs]
     return Section("costs", "What answers cost", blocks, _leads(tables))
 
 
 def _leads(tables: Tables) -> str:
-    if not tables.answered_sets:
-        return ""
-    dataset = tables.answered_sets[0]
-    rows = tables.rows(
-        "costs", "lm = $lm AND dataset = $of AND prompt_tokens IS NOT NULL", of=dataset
-    )
+    rows = tables.rows("costs", "lm = $lm AND dataset = $first_set AND prompt_tokens IS NOT NULL")
     if not rows:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
     fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
     most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
-    begins = f"For a question of {label(dataset)}, {tables.lm} reads"
+    begins = f"For a question of {label(tables.first_set)}, {tables.lm} reads"
     if len(rows) == 1:
         return f"{begins} {fewest_tokens}."
     return f"{begins} from {fewest_tokens} to {most_tokens}."

@@ -1,7 +1,6 @@
 """Figures by popularity, which several sections show: their rows and axes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from pipelines.pages.section import Axis, Row
 from pipelines.report.run_tables import Tables
@@ -17,7 +16,7 @@ def with_views(rows: Sequence[Row]) -> list[Row]:
     return [{**row, "views": max(row["popularity"], 1)} for row in rows]
 
 
-def rows_by_popularity(tables: Tables, where: str = "true", **values: Any) -> list[Row]:
+def rows_by_popularity(tables: Tables, where: str = "true") -> list[Row]:
     """Accuracy and gain by decile of popularity of methods that read one passage at most."""
     condition = f"method NOT LIKE 'replug%' AND ({where})"
-    return with_views(tables.answered("accuracy_by_popularity", condition, **values))
+    return with_views(tables.answered("accuracy_by_popularity", condition))

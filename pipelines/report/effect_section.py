@@ -2,8 +2,9 @@
 
 from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
+from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
-from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import in_points, label
 from pipelines.report import adaptive_metrics
 from pipelines.report.curves import BANDS, VIEWS, rows_by_popularity
@@ -22,9 +23,6 @@ COMPARED_COLUMNS = [
 COMPARED_HEADS = {
     "gain": "accuracy, substring",
     "gain_word": "accuracy, word",
-    "only_this": "only this",
-    "only_that": "only that",
-    "against_lm": "less",
 }
 
 ANSWERS = {  # a value of the table `recall` -> its words
@@ -35,7 +33,7 @@ ANSWERS = {  # a value of the table `recall` -> its words
 
 def section(tables: Tables) -> Section:
     blocks: list[Block] = [
-        *_gain_by_popularity(tables),
+        _gain_by_popularity(tables),
         _how_to_look(tables),
         _table_of_groups(tables),
         _table_of_comparisons(tables),
@@ -48,9 +46,9 @@ def section(tables: Tables) -> Section:
 
 def lead_method(tables: Tables) -> str:
     """The method of the section's first sentence: with the highest adaptive accuracy, or the first
-    one.
+    one; "" if none retrieves.
     """
-    rows = tables.rows("retrieval_effect", "lm = $lm AND dataset = $of", of=tables.answered_sets[0])
+    rows = tables.rows("retrieval_effect", "lm = $lm AND dataset = $first_set")
     methods = [row["method"] for row in rows]
     best = adaptive_metrics.best_policy(tables)
     if best and best["method"] in methods:
@@ -58,22 +56,22 @@ def lead_method(tables: Tables) -> str:
     return methods[0] if methods else ""
 
 
-def _leads(tables: Tables) -> str:
-    if not tables.answered_sets:
-        return ""
-    method = lead_method(tables)
+def lead_gains(tables: Tables) -> dict[str, Interval]:
+    """Group of questions -> what text from that method changes, as a share of them."""
     rows = tables.rows(
         "retrieval_effect",
-        "lm = $lm AND dataset = $of AND method = $method",
-        of=tables.answered_sets[0],
-        method=method,
+        "lm = $lm AND dataset = $first_set AND method = $method",
+        method=lead_method(tables),
     )
+    return {row["group"]: row["gain"] for row in rows}
 
-    gains = {row["group"]: row["gain"] for row in rows}
+
+def _leads(tables: Tables) -> str:
+    gains = lead_gains(tables)
     if not gains:
         return ""
 
-    text = f"Text from {label(method)}"
+    text = f"Text from {label(lead_method(tables))}"
     if not is_known(gains["tail"]):
         points = in_points(gains["all"])
         return f"{text} {VERBS[gains['all'].sign]} ({points} points)."
@@ -84,8 +82,8 @@ def _leads(tables: Tables) -> str:
     return f"{text} {in_tail} and {at_head}."
 
 
-def _gain_by_popularity(tables: Tables) -> list[Figure]:
-    figure = Figure(
+def _gain_by_popularity(tables: Tables) -> Figure:
+    return Figure(
         name="gain-by-popularity",
         kind="lines",
         rows=rows_by_popularity(tables),
@@ -94,17 +92,15 @@ def _gain_by_popularity(tables: Tables) -> list[Figure]:
         x_axis=VIEWS,
         y_axis=Axis("accuracy with retrieval minus without, points", zero=True),
         caption=f"what a passage changes, by decile of popularity; above zero it helps. {BANDS}",
+        by="dataset",
     )
-
-    return figures_by(figure, "dataset")
 
 
 def _how_to_look(tables: Tables) -> str:
-    method = lead_method(tables) if tables.answered_sets else ""
     return (
         "To look at the questions where it hurts, with their passages, run `longtail explore "
-        f"'/questions?method={method}&cell=base'`; with cell=method, they are those where it "
-        "helps. A namesake's page is another page by the subject's name."
+        f"'/questions?method={lead_method(tables)}&cell=base'`; with cell=method, they are those "
+        "where it helps. A namesake's page is another page by the subject's name."
     )
 
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, grouped
+from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import ACCURACY, BANDS, VIEWS, with_views
 from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
@@ -59,6 +59,7 @@ def section(tables: Tables) -> Section:
             "accuracy without retrieval (substring) by popularity, on the questions that all "
             f"language models answered. {BANDS}"
         ),
+        by="dataset",
     )
 
     by_relation = table_of(
@@ -73,7 +74,7 @@ def section(tables: Tables) -> Section:
         *_by_method(tables),
         by_size,
         compared,
-        *figures_by(by_popularity, "dataset"),
+        by_popularity,
         by_relation,
     ]
 
@@ -115,7 +116,7 @@ def _by_method(tables: Tables) -> Iterator[Figure]:
             f"language models answered.{_missing_bars(of_set)}"
         )
 
-        yield one_of(figure, dataset, of_set, caption)
+        yield figure.one_of(dataset, of_set, caption)
 
 
 def _missing_bars(rows: Sequence[Row]) -> str:

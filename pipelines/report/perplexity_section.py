@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipelines import catalogue
 from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
 
@@ -29,6 +29,7 @@ def section(tables: Tables) -> Section:
         y="word_perplexity",
         y_axis=BY_WORD,
         caption="perplexity by language model, without documents and with them.",
+        by="corpus",
     )
 
     by_size = Figure(
@@ -43,6 +44,7 @@ def section(tables: Tables) -> Section:
         caption=("perplexity by the size of the language model, without documents and with them."),
         low_is_good=True,
         min_marks=2,
+        by="of",
     )
 
     table = table_of(
@@ -71,10 +73,10 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [
-        *figures_by(by_lm, "corpus"),
+        by_lm,
         text,
         *notes,
-        *figures_by(by_size, "of"),
+        by_size,
         table,
     ]
     leads = _leads(tables, rows, better_than_chance)

@@ -1,7 +1,7 @@
 """The section of rare words: whose knowledge a text's tokens are, and which words gain."""
 
-from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, grouped
+from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 
@@ -85,6 +85,6 @@ def _figures(rows: list[Row]) -> list[Figure]:
             f"{label(of_corpus[0]['counted_in'])} has the token's word."
         )
 
-        figures.append(one_of(figure, corpus, of_corpus, caption))
+        figures.append(figure.one_of(corpus, of_corpus, caption))
 
     return figures

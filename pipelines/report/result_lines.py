@@ -1,6 +1,5 @@
 """What `longtail run` ends with: the main figures of the run, as lines for a terminal."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from pipelines.pages.values import label, percent, show
 from pipelines.report.findings import after_holm
 from pipelines.report.result_section import POLICIES, main_bits, main_shares
 from pipelines.report.run_tables import Settings, Tables
+from pipelines.storage.atomic import read_json
 
 DATA = Path("data")
 
@@ -69,7 +69,7 @@ def _counts(outs: Collection[Path], settings: Settings) -> Iterator[str]:
 
     for path, key, words in counts:
         if _is_made(path, outs):
-            number = json.loads(path.read_text(encoding="utf-8")).get(key)
+            number = read_json(path).get(key)
             if number is not None:
                 yield f"{number:,.0f} {words}"
 

@@ -2,7 +2,7 @@
 
 from pipelines.methods import ENSEMBLES, Method
 from pipelines.pages.section import Block, Figure, Link, Row, Section
-from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.thresholds import advice
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section
@@ -27,6 +27,7 @@ def section(tables: Tables) -> Section:
         x_axis=VIEWS,
         y_axis=ACCURACY,
         caption="accuracy by decile of the subject's popularity. Bands are 95 % intervals.",
+        by="dataset",
     )
 
     accuracies = table_of(
@@ -34,7 +35,7 @@ def section(tables: Tables) -> Section:
         _caption(shares),
         shares,
         ["policy", "accuracy"],
-        {"policy": "retrieving", "accuracy": "accuracy"},
+        {"policy": "retrieving"},
     )
 
     saved = table_of(
@@ -57,7 +58,7 @@ def section(tables: Tables) -> Section:
         accuracies,
         saved,
         bits_per_byte,
-        *figures_by(figure, "dataset"),
+        figure,
         *_papers(tables),
     ]
     leads = _leads_of_shares(tables, shares) if shares else _leads_of_bits(tables, bits)

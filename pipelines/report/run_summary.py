@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pipelines.language.relations import name_of
 from pipelines.pages.section import SHOWN, Finding
 from pipelines.report import adaptive_metrics, replug_section
-from pipelines.report.effect_section import lead_method
+from pipelines.report.effect_section import lead_gains
 from pipelines.report.run_tables import Tables
 
 OF_RELATION = "relation."  # begins the name of a relation's count in a question set's metrics
@@ -45,16 +45,8 @@ def _of_effects(tables: Tables) -> dict[str, float]:
     """What retrieved text changes for unpopular and for popular subjects, by the report's leading
     method.
     """
-    if not tables.answered_sets:
-        return {}
-    rows = tables.rows(
-        "retrieval_effect",
-        "lm = $lm AND dataset = $of AND method = $method",
-        of=tables.answered_sets[0],
-        method=lead_method(tables),
-    )
-    gains = {row["group"]: row["gain"].value for row in rows}
-    return {f"{group}_gain": gains[group] for group in ("tail", "head") if group in gains}
+    gains = lead_gains(tables)
+    return {f"{group}_gain": gains[group].value for group in ("tail", "head") if group in gains}
 
 
 def _of_thresholds(tables: Tables) -> dict[str, float]:

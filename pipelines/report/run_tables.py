@@ -4,7 +4,6 @@ report show.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -22,6 +21,7 @@ from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
 from pipelines.params.params_models import LM, LSR, Answer, Replug, Retriever
 from pipelines.storage import database
+from pipelines.storage.atomic import read_json
 from pipelines.tables.analyses import BY_NAME
 
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
@@ -87,8 +87,8 @@ class Tables:
     def ask(self, query: str, **values: Any) -> list[Row]:
         """The rows of a query; a column with a _low and a _high beside it has Intervals.
 
-        The query may name `$lm`, `$dataset`, `$corpus`, `$top_k`, `$answered_sets`, `$shown_lms`,
-        and the other `values`.
+        The query may name `$lm`, `$dataset`, `$corpus`, `$top_k`, `$answered_sets`, `$first_set`,
+        `$shown_lms`, and the other `values`.
         """
         names = set(re.findall(r"\$(\w+)", query))
         params = {name: getattr(self, name) for name in names - values.keys()} | values
@@ -130,7 +130,7 @@ class Tables:
     @cached_property
     def manifest(self) -> list[dict[str, Any]]:
         """The source files, as data/raw/manifest.json lists them."""
-        return json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
+        return read_json(self.data / "raw/manifest.json")
 
     @cached_property
     def answered_sets(self) -> list[str]:
@@ -138,6 +138,11 @@ class Tables:
         rows = self.ask("SELECT DISTINCT dataset FROM accuracy WHERE lm = $lm")
         with_answers = {row["dataset"] for row in rows}
         return [dataset for dataset in self.settings.parts.answered if dataset in with_answers]
+
+    @property
+    def first_set(self) -> str:
+        """The first of them; "" without one."""
+        return next(iter(self.answered_sets), "")
 
     @cached_property
     def first_methods(self) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import label, saves, show
 from pipelines.report.run_tables import Tables, read_figures
 
@@ -43,6 +43,7 @@ def section(tables: Tables) -> Section:
         x_axis=Axis("step"),
         y_axis=Axis("entropy, 1 = uniform"),
         caption="entropy of both distributions by step.",
+        by="retriever",
     )
 
     look = table_of(
@@ -63,13 +64,14 @@ def section(tables: Tables) -> Section:
         x_axis=Axis("step"),
         y_axis=Axis("divergence"),
         caption="the divergence of P and Q by step, each on a batch of its own.",
+        by="retriever",
     )
 
     blocks: list[Block] = [
-        *figures_by(divergence, "retriever"),
+        divergence,
         "The retriever learns to give each document the probability (P) that follows from the "
         "frozen language model's likelihood (Q). If Q is uniform, there is nothing to learn.",
-        *figures_by(entropy, "retriever"),
+        entropy,
         "A language model that judges documents no better than the retriever cannot teach it.",
         look,
     ]

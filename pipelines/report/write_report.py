@@ -75,7 +75,7 @@ def write_report(data: Path, out: Path, settings: Settings) -> stage.Metrics:
 
 def shown_sections(tables: Tables) -> list[Section]:
     """The sections for which the run has a figure or a table."""
-    sections = [section(tables).without_empty_blocks for section in SECTIONS]
+    sections = [section(tables).shown for section in SECTIONS]
     return [section for section in sections if section.has_figures]
 
 

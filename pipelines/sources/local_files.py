@@ -4,7 +4,6 @@ They lie outside of the project and may change in place: a damaged file is mende
 more file. DVC runs this stage each time, and the stages that read such files depend on its hashes.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.sources import named_files
-from pipelines.storage.atomic import write_json
+from pipelines.storage.atomic import read_json, write_json
 from pipelines.storage.work_store import content_hash
 from pipelines.work import stage
 
@@ -73,7 +72,7 @@ def _hash_all(settings: Settings) -> dict[Path, Hashes]:
 
 def _read(file: Path) -> Hashes:
     path = OUT / file
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:

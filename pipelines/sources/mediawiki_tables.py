@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.sources.streams import open_lines
 from pipelines.tables.table import INT32, INT64, STRING
 
@@ -78,7 +78,7 @@ def _parse_rows(
         if any(rows[name].null_count for name in COLUMNS):
             raise pa.ArrowInvalid("a row without page id, namespace or title")
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise LongtailError(
             f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})"
         ) from None

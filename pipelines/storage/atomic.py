@@ -109,6 +109,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def read_json(path: str | Path) -> Any:
+    """The value of a file in JSON."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as stable, readable JSON, atomically."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params import bounds
 from pipelines.storage.file_kinds import check_link, head_of, refuse
 from pipelines.tables.table import Table
@@ -169,7 +169,7 @@ def naming(
     except errors as error:
         with suppress(OSError):
             refuse(path, head_of(path))
-        reason = " ".join(str(error).split())[:MESSAGE_LENGTH]
+        reason = one_line(error)[:MESSAGE_LENGTH]
         raise LongtailError(
             f"{path}: damaged ({reason}), expected a Parquet file as it was written; {mend}"
         ) from None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import redaction
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, one_line
 from pipelines.params import params
 from pipelines.storage.atomic import scratch_folder, sweep
 
@@ -176,7 +176,7 @@ def _connect(address: str):
         # A TypeError comes of tls:// without Dask's settings of certificates.
         raise LongtailError(
             f"compute.dask: no scheduler answers at {address} ({type(error).__name__}: "
-            f"{' '.join(str(error).split())}); start one there"
+            f"{one_line(error)}); start one there"
         ) from None
     try:
         client.wait_for_workers(1, PATIENCE_SECONDS)

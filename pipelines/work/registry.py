@@ -19,6 +19,7 @@ from typing import Any
 
 from pipelines.params.params_models import BETTER, best_by
 from pipelines.storage import dvc_hashes
+from pipelines.storage.atomic import read_json
 
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 REGISTERED = "longtail-retriever"
@@ -58,7 +59,7 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     lsr = locked["params"]["params.yaml"]["lsr"]
     figure = best_by(lsr["queries"])
     tags = {"md5": md5, "lm": lsr["lm"], "judged_on": judged_on(name, locked)}
-    for key, value in json.loads(metrics.read_text(encoding="utf-8")).items():
+    for key, value in read_json(metrics).items():
         if key.endswith(("_before", "_after")):
             tags[key] = repr(value)
     for entry in locked["deps"]:

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from pipelines import redaction, safe_text
-from pipelines.storage.atomic import SCRATCH, write_json
+from pipelines.storage.atomic import SCRATCH, read_json, write_json
 from pipelines.work.registry import STAGE, register
 from pipelines.work.run_names import git_tags, name_run
 
@@ -109,7 +109,7 @@ def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
     path = RECORDS / f"{stage}.json"
     if not path.is_file():
         return None
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = read_json(path)
     return record if record["ended"] >= since else None
 
 

@@ -116,10 +116,10 @@ def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
     table = pa.table({"id": [f"{i:04d}" for i in range(1000)], "n": range(1000)})
     pq.write_table(table, file, row_group_size=100)
     known = [{"id": f"{i:04d}", "n": i} for i in (5, 107, 999)]
-    assert lookup(file, "id", ["0999", "0005", "none", "0107"], "n") == known
+    assert lookup(file, "id", ["0999", "0005", "none", "0107"], "id", "n") == known
     assert lookup(file, "id", ["0500"]) == [{"id": "0500", "n": 500}]
     pq.write_table(table, file, row_group_size=100, write_statistics=False)
-    assert lookup(file, "id", ["0500"], "n") == [{"id": "0500", "n": 500}]
+    assert lookup(file, "id", ["0500"], "id", "n") == [{"id": "0500", "n": 500}]
 
 
 def test_nothing_can_be_asked_where_nothing_is_read(tmp_path):

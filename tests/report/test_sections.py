@@ -51,7 +51,7 @@ def test_a_section_shows_nothing_of_nothing():
         table = table_rows.table_of("rows", "Rows.", rows, ["method", "substring", "word"])
         axis = Axis("accuracy, %")
         figure = Figure("bars", "bars", rows, "method", "substring", axis, "Bars.", series="method")
-        return Section("one", "One", ["words", "", figure, table]).without_empty_blocks
+        return Section("one", "One", ["words", "", figure, table]).shown
 
     words, figure, table = section([row]).blocks
     assert (words, figure.points) == ("words", {"bm25": [("BM25", Interval(50.0, 40.0, 60.0))]})
