@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
+import dvc  # noqa: F401 - its log goes to what is standard output at its first import
 import pytest
 import quick_project
 from once import once
