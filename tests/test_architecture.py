@@ -26,7 +26,7 @@ FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).r
 LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
 
 HEAVY = {  # package that takes seconds to load -> the stages that import it before any work
-    "torch": {"answer", "base_retriever", "train_lsr"},
+    "torch": {"base_retriever"},
     "transformers": {"base_retriever"},
     "mlflow": set(),
     "prefect": set(),

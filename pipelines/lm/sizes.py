@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipelines.work import devices
-
 CPU_TOKENS = 4096  # tokens in one forward pass on a CPU, where the params name no number
 # Bytes of keys and values on a CPU, or those of `batch_tokens` tokens if that is more.
 CPU_CACHE_BYTES = 1 << 29
@@ -38,6 +36,8 @@ def choose_sizes(model, batch_tokens: int | None) -> Sizes:
 
     `batch_tokens` of the params bounds the tokens of a pass; null leaves them to the device.
     """
+    from pipelines.work import devices  # imports torch, which a server's answers do without
+
     weights = list(model.parameters())
     n_devices = len({weight.device for weight in weights})
     bytes_of_weights = sum(weight.nbytes for weight in weights) // n_devices  # on each of them
