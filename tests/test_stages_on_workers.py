@@ -38,6 +38,7 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": 1.0})
+    monkeypatch.setattr(workers, "MEMORY_SHARE", 100)  # other programs may hold most of it
     monkeypatch.setitem(workers.PROMPTS_PER_SHARD, "cpu", 6)
     monkeypatch.setattr(embeddings, "SHARD", 8)
     monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 8)
