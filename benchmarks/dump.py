@@ -6,6 +6,7 @@ article, such as the sample's; real entities come from $LONGTAIL_REAL/wikidata. 
 real dump, some 6 % have an English article. Both files are repeated until they are large enough.
 """
 
+import gc
 import gzip
 import json
 import shutil
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from benchmarks import measure
 from benchmarks.measure import Row
 from benchmarks.project_copy import ROOT
+from pipelines import OBJECTS_PER_LOOK
 from pipelines.knowledge import entities
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS
@@ -39,7 +41,7 @@ Item = tuple[int, str | None, list[str], str | None, list[tuple[int, int]]]
 
 def rows(quick: bool = False) -> list[Row]:
     with gzip.open(SAMPLE) as file:
-        table = compare(OF_SAMPLE, file.readlines(), 1 if quick else 40, quick)
+        table = compare(OF_SAMPLE, file.readlines(), 1 if quick else 200, quick)
     real = measure.real(REAL)
     if not real:
         return [*table, Row(OF_REAL, PEER, missing=measure.NO_FILES)]
@@ -144,6 +146,7 @@ def plain_answers(claims: dict) -> list[tuple[int, int]]:
 def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
+    gc.set_threshold(OBJECTS_PER_LOOK)  # as in a stage
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
     parts = WorkStore().parts_of_stream(
         "benchmark", "dump", work, blocks(dump), executor, at_once=4

@@ -5,6 +5,7 @@ The choice never changes a result.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import multiprocessing
@@ -23,7 +24,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from pipelines import redaction
+from pipelines import OBJECTS_PER_LOOK, redaction
 from pipelines.errors import LongtailError, one_line
 from pipelines.params import params
 from pipelines.storage.atomic import scratch_folder, sweep
@@ -103,8 +104,10 @@ def visible_gpus() -> list[str]:
 def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
     """Limit this process to one GPU, and end it when its parent dies.
 
-    Without that, it would wait for work for ever.
+    Without that, it would wait for work for ever. As in a stage, Python seldom looks for unused
+    objects.
     """
+    gc.set_threshold(OBJECTS_PER_LOOK)
     gpu = gpu_of_process.get()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
