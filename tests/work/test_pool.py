@@ -1,6 +1,7 @@
 """Workers bring results and errors home, from a cluster too; a dead one costs its shard; none
 outlives its parent."""
 
+import gc
 import multiprocessing
 import os
 import re
@@ -15,6 +16,7 @@ from types import ModuleType
 import pytest
 from waiting import until
 
+from pipelines import OBJECTS_PER_LOOK
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 from pipelines.storage.atomic import is_running
@@ -76,7 +78,7 @@ def meet(number: int) -> tuple[str, str, str]:
 
 
 def test_results_and_errors_come_home_from_processes(monkeypatch):
-    """They see a GPU each, the project and its threads."""
+    """They see a GPU each, the project and its threads, and collect garbage as a stage does."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with processes(local(3, device="cuda")) as executor:
@@ -84,6 +86,7 @@ def test_results_and_errors_come_home_from_processes(monkeypatch):
         assert sorted(executor.map(meet, range(3))) == [
             (gpu, os.getcwd(), "7") for gpu in ("4", "4", "7")
         ]
+        assert executor.submit(gc.get_threshold).result()[0] == OBJECTS_PER_LOOK
         with pytest.raises(LongtailError, match=r"^-1: no$"):
             executor.submit(square, -1).result()
 
