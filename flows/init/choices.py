@@ -5,9 +5,8 @@ data sets there are, and what each is for, is said in pipelines/catalogue.yaml.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import psutil
@@ -16,7 +15,6 @@ from flows.init import dumps
 from flows.init.model_folders import Encoder, LanguageModel
 from pipelines import catalogue
 from pipelines.language import language
-from pipelines.params import params
 from pipelines.sources import wikipedia
 
 GIB = 1 << 30
@@ -52,12 +50,21 @@ class Contents(NamedTuple):
     unused: list[tuple[Path, str]]  # a file or folder, and why it is not used
 
 
-class Parts(SimpleNamespace):
-    """The section `parts` of a profile: the fields of params.Parts, all of them empty at first."""
+@dataclass
+class Parts:
+    """The section `parts` of a profile."""
 
-    def __init__(self) -> None:
-        super().__init__(**{name: [] for name in params.Parts.model_fields})
-        self.datastore = None
+    knowledge: list[str] = field(default_factory=list)
+    question_sets: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    corpora: list[str] = field(default_factory=list)
+    datastore: str | None = None
+    scored: list[str] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    given_passages: list[str] = field(default_factory=list)
+    tokenizers: list[str] = field(default_factory=list)
+    tuned: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
 
 
 @dataclass
