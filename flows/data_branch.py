@@ -17,7 +17,7 @@ from flows import surroundings
 from flows.parts import Part
 from pipelines import safe_text
 from pipelines.errors import LongtailError, one_line
-from pipelines.sources import snapshots
+from pipelines.sources import raw_files
 from pipelines.work.run_names import WRITTEN
 
 BRANCH = "longtail/data"
@@ -96,7 +96,7 @@ def commit(profile: str, month: str) -> str:
     is_new = _run("diff", "--cached", "--quiet").returncode
     if is_new:
         subject = f"Data of {month}, profile {profile}"
-        day = f"{snapshots.last_day(month)}T00:00:00+0000"
+        day = f"{raw_files.last_day(month)}T00:00:00+0000"
         dates = {"GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
         git("commit", "--quiet", "-m", subject, environment=_identity() | dates)
     return head()

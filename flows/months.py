@@ -18,7 +18,7 @@ from pipelines import yaml_files
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.params.params import Fetch
-from pipelines.sources import snapshots, wikimedia_client
+from pipelines.sources import raw_files, snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS
 from pipelines.sources.named_files import hosts, urls_of
 from pipelines.sources.snapshots import Gone, Late
@@ -140,7 +140,7 @@ def _due(landed: Sequence[str], make_up: int) -> list[str]:
 def _waiting(month: str, late_after: int, missing: Late) -> AwaitsDumps:
     """What a month waits for, and whether it is late."""
     message = f"{month} waits: {missing}"
-    end = snapshots.last_day(month)
+    end = raw_files.last_day(month)
     expected = end + timedelta(late_after)
     if snapshots.today() <= expected:
         return AwaitsDumps(message)

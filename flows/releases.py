@@ -14,7 +14,7 @@ from flows.dvc_repo import stages_of_lock
 from flows.parts import Part
 from pipelines.errors import LongtailError, one_line
 from pipelines.params import params, params_file
-from pipelines.sources import snapshots
+from pipelines.sources import raw_files
 from pipelines.storage.atomic import read_json, scratch_folder
 
 OUT = Path("release")  # <profile>/<version>, as the tag
@@ -143,7 +143,7 @@ def read_provenance(landing: str | None = None) -> dict[str, Any]:
     return {
         "commit": commit,
         "landed": landing or data_branch.landed_tag(commit),
-        "date": str(snapshots.last_day(values["popularity"]["month"])),
+        "date": str(raw_files.last_day(values["popularity"]["month"])),
         "params": values,
         "dvc": md5s,
     }

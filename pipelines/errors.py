@@ -1,6 +1,11 @@
 """Errors that a user can act on: one sentence, no traceback."""
 
+import msgspec
+
 from pipelines import safe_text
+
+# what decoding JSON raises
+BROKEN_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class LongtailError(Exception):

@@ -25,7 +25,8 @@ ROOMS = re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE)
 FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).rglob("*.py"))
 LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
 
-HEAVY = {  # package that takes seconds to load -> the stages that import it before any work
+HEAVY = {  # package that takes long to load -> the stages that import it before any work
+    "requests": {"fetch", "popularity"},
     "torch": {"base_retriever"},
     "transformers": {"base_retriever"},
     "mlflow": set(),

@@ -20,8 +20,8 @@ from pipelines.language.language import MediaWiki
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
 from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
+from pipelines.sources.raw_files import day_of
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.snapshots import day_of
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json

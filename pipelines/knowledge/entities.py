@@ -18,7 +18,7 @@ from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.sources import snapshots, wikidata
+from pipelines.sources import raw_files, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
 from pipelines.storage import database, parquet
@@ -115,7 +115,7 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
 
 
 def _day(dump: Path) -> str:
-    return snapshots.day_of(dump.as_posix()) or ""
+    return raw_files.day_of(dump.as_posix()) or ""
 
 
 def _parse_dump(

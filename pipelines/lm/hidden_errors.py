@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import requests
 
-from pipelines.work import http
+from pipelines.errors import BROKEN_JSON
 
 # An error within an answer of status 200 -> its HTTP status; the first pattern that fits counts.
 STATUSES = (
@@ -71,7 +71,7 @@ def _error_in(body: bytes) -> str | None:
         head = msgspec.json.decode(body, type=_Head)
     except msgspec.ValidationError:  # JSON of another kind
         return beginning
-    except http.BROKEN:
+    except BROKEN_JSON:
         is_cut_json = beginning.lstrip()[:1] in ("{", "[")
         return None if is_cut_json else beginning
 

@@ -21,7 +21,7 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from pipelines import progress, redaction
-from pipelines.errors import LongtailError, Unreachable
+from pipelines.errors import BROKEN_JSON, LongtailError, Unreachable
 from pipelines.lm import cut_prompts
 from pipelines.lm.hidden_errors import unwrap
 from pipelines.lm.language_model import no_answer
@@ -470,7 +470,7 @@ def check_json(body: bytes) -> None:
     """
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except http.BROKEN as error:
+    except BROKEN_JSON as error:
         is_object = body.lstrip()[:1] == b"{"
         has_end = body.rstrip().endswith(b"}") and "truncated" not in str(error)
         if is_object and not has_end:
@@ -489,7 +489,7 @@ def _usage(answer: requests.Response) -> Usage | None:
     """The tokens that a request cost; None where the answer does not say it, or is cut."""
     try:
         return msgspec.json.decode(answer.content, type=_Used).usage
-    except http.BROKEN:
+    except BROKEN_JSON:
         return None
 
 
@@ -497,7 +497,7 @@ def _decoded(raw: bytes, struct: type, url: str) -> Any:
     """JSON as a `struct`. Raises LongtailError where it is none."""
     try:
         return msgspec.json.decode(raw, type=struct)
-    except http.BROKEN as error:
+    except BROKEN_JSON as error:
         raise LongtailError(
             f"{url}: not the answer of a completions server ({error}), "
             f"expected JSON with choices: {http.beginning(raw)}"

@@ -16,7 +16,7 @@ from pipelines.questions import published
 from pipelines.release import contents, croissant
 from pipelines.release.best_passages import Passages
 from pipelines.release.templating import Facts, render
-from pipelines.sources import snapshots
+from pipelines.sources import raw_files
 from pipelines.sources.fetch import GENERATED
 from pipelines.storage import database
 from pipelines.storage.atomic import write_json
@@ -82,7 +82,7 @@ def _facts(
     """What the card and the licence say of a release."""
     params = made_by["params"]
     popqa = _popqa(db)
-    dates = snapshots.dates(manifest, popqa["months"])
+    dates = raw_files.dates(manifest, popqa["months"])
     spoken = language.read_language(params["language"])
     has_published = popqa["published"] > 0
     licences = _licences(has_published)
@@ -101,14 +101,14 @@ def _facts(
         "code": params["language"],
         "language": spoken,
     }
-    sources = snapshots.by_data_set(manifest)
+    sources = raw_files.by_data_set(manifest)
     for source in sources:
         source["title"] = DATASETS[source["data set"]].title.format(language=spoken.name)
     of_sources = {
         "sources": sources,
         "generated": is_generated(manifest),
         "dates": dates,
-        "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
+        "warning": raw_files.warning(dates, params["fetch"]["days_apart"]),
     }
     of_questions = {
         "popqa": popqa,

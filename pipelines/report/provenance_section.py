@@ -10,7 +10,7 @@ from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
 from pipelines.params.params_models import LM, Retriever
 from pipelines.report.run_tables import Settings, Tables
-from pipelines.sources import snapshots
+from pipelines.sources import raw_files
 from pipelines.storage import database, parquet
 
 REJECTS = """SELECT reason, count(*) AS rows,
@@ -48,7 +48,7 @@ def section(tables: Tables) -> Section:
         table_of(
             "sources",
             "Source files by data set.",
-            snapshots.by_data_set(tables.manifest),
+            raw_files.by_data_set(tables.manifest),
             ["data set", "files", "bytes", "licence"],
         ),
         _table_of_corpora(tables, documents),
@@ -221,13 +221,13 @@ def dates(tables: Tables) -> list[Block]:
     for file in tables.data.glob("questions/*/*.parquet"):
         if "month" in parquet.schema_of(file).names:
             months.update(parquet.read_parquet(file, ["month"])["month"].unique().to_pylist())
-    dates = snapshots.dates(tables.manifest, sorted(months))
+    dates = raw_files.dates(tables.manifest, sorted(months))
     rows = [[name, ", ".join(days)] for name, days in dates.items()]
     caption = "What the facts, the pages and the page views are of."
     table = Table("dates", caption, ["source", "of"], rows)
     if not dates:
         return [table]
-    return [table, snapshots.warning(dates, tables.settings.fetch.days_apart)]
+    return [table, raw_files.warning(dates, tables.settings.fetch.days_apart)]
 
 
 def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:

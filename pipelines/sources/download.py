@@ -16,7 +16,7 @@ import msgspec
 import requests
 from tqdm import tqdm
 
-from pipelines.errors import LongtailError, Unreachable
+from pipelines.errors import BROKEN_JSON, LongtailError, Unreachable
 from pipelines.params import bounds
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia_client import Client
@@ -136,7 +136,7 @@ def note_of(path: Path) -> Path:
 def _read_note(path: Path) -> Note:
     try:
         return msgspec.json.decode(note_of(path).read_bytes(), type=Note)
-    except (FileNotFoundError, *http.BROKEN):
+    except (FileNotFoundError, *BROKEN_JSON):
         return Note()
 
 

@@ -14,7 +14,7 @@ from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params import params
 from pipelines.params.param_types import Section
-from pipelines.sources import mediawiki_pages, named_files, query_service, snapshots
+from pipelines.sources import mediawiki_pages, named_files, query_service, raw_files, snapshots
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.named_files import Files, LocalFile
 from pipelines.sources.wikimedia_client import Client, open_client
@@ -121,7 +121,7 @@ def _describe(
             "bytes": file.stat().st_size,
             "sha256": digest,
         }
-        if origin.day and name in snapshots.DATED:
+        if origin.day and name in raw_files.DATED:
             entry["date"] = origin.day
         entries.append(entry)
 
@@ -175,7 +175,7 @@ def _collect(folder: Path, settings: Settings) -> tuple[Origins, dict[str, float
                 f"warning: {file.source} is in the language {code}, and is read by the templates, "
                 f"words and relations of {settings.language} (params.yaml: language)"
             )
-        origins[target] = Origin(file.source, snapshots.day_of(file.source))
+        origins[target] = Origin(file.source, raw_files.day_of(file.source))
         if target not in answers:
             _copy(file.path, folder / target)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.pageviews import FILE
-from pipelines.sources.snapshots import last_day
+from pipelines.sources.raw_files import last_day
 from pipelines.sources.streams import read_head
 
 AGENTS = ("automated", "spider", "user")  # of which all agents are made

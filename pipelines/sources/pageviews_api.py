@@ -14,13 +14,13 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from pipelines.errors import LongtailError
+from pipelines.errors import BROKEN_JSON, LongtailError
 from pipelines.language.language import ENGLISH
 from pipelines.params.params import Popularity
-from pipelines.sources.snapshots import last_day
+from pipelines.sources.raw_files import last_day
 from pipelines.sources.wikimedia_client import AT_ONCE, Client, Query, ask_query
 from pipelines.tables.table import INT64, STRING
-from pipelines.work.http import BROKEN, Again
+from pipelines.work.http import Again
 
 ROWS_PER_TABLE = 10_000  # rows of answers
 REQUEST_SECONDS = 0.15  # for a request, usually
@@ -97,7 +97,7 @@ def _read_views(url: str, expected: _Item, body: bytes) -> int:
     """
     try:
         items = msgspec.json.decode(body, type=_Answer).items
-    except BROKEN as error:
+    except BROKEN_JSON as error:
         raise Again(f"{error}, expected JSON with items") from None
 
     if len(items) == 1 and items[0].views >= 0:

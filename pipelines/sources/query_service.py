@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipelines.errors import LongtailError
+from pipelines.errors import BROKEN_JSON, LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
 from pipelines.sources.wikimedia_client import IDS_PER_REQUEST, Client
-from pipelines.work.http import BROKEN, Again, shown
+from pipelines.work.http import Again, shown
 
 STATEMENTS_PER_PAGE = 50_000  # a page is halved when the service runs out of time
 SMALLEST_PAGE = 500  # statements; a page that takes too long is not halved below this
@@ -197,7 +197,7 @@ def _rows(endpoint: str, query: str, body: bytes) -> list[dict[str, _Term]]:
     """The rows of an answer."""
     try:
         return msgspec.json.decode(body, type=_Results).results.bindings
-    except BROKEN as error:
+    except BROKEN_JSON as error:
         # results that ran out of time begin like good ones, and end in a Java stack trace
         if any(sign in body for sign in OUT_OF_TIME):
             select = query[query.index("SELECT") :]

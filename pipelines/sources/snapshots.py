@@ -7,26 +7,22 @@ whole, or not there yet, is waited for.
 """
 
 import re
-from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
+from pipelines.sources.raw_files import last_day
 from pipelines.sources.wikimedia_client import Client
 from pipelines.storage.atomic import write_json
 from pipelines.work import http
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
 LISTED_DAY = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
-DAY = re.compile(r"(?<!\d)(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
-DATED = {"wikidata": "Wikidata", "wikipedia": "Wikipedia", "redirects": "Wikipedia's redirects"}
 PINS = "addresses.json"  # what `latest` stood for when it was resolved
 
 
@@ -40,12 +36,6 @@ class Gone(LongtailError):
 
 def today() -> date:
     return datetime.now(UTC).date()
-
-
-def last_day(month: str) -> date:
-    """The last day of a month, YYYY-MM."""
-    first = date.fromisoformat(f"{month}-01")
-    return first.replace(day=monthrange(first.year, first.month)[1])
 
 
 def months_until(month: str, count: int) -> list[str]:
@@ -119,77 +109,6 @@ def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client
             raise Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
             raise http.refusal(answer, url)
-
-
-def day_of(source: str) -> str | None:
-    """The date in the name of a dump, or of the folder that it comes from, as YYYY-MM-DD; None if
-    there is none.
-    """
-    name = source.rsplit("/", 1)[-1]
-    match = DAY.search(name) or DAY.search(source)
-    if match is None:
-        return None
-    return "-".join(match.groups())
-
-
-def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[str, list[str]]:
-    """Name of a source -> its files' dates (YYYY-MM-DD), and the months of page views.
-
-    It is empty for one month where no file has a date.
-    """
-    dates_of_sources: dict[str, list[str]] = {}
-
-    for dataset, title in DATED.items():
-        days = set()
-        for file in manifest:
-            if "date" in file and file["dataset"] == dataset:
-                days.add(file["date"])
-        if days:
-            dates_of_sources[title] = sorted(days)
-
-    if not dates_of_sources and len(months) <= 1:
-        return {}
-    dates_of_sources["page views"] = sorted(months)
-    return dates_of_sources
-
-
-def warning(dates_of_sources: Mapping[str, list[str]], days_apart: int) -> str:
-    """A sentence that warns if the dates of `dates` are too far apart, else "". A month stands for
-    all its days.
-    """
-    first_days = []
-    last_days = []
-    for days in dates_of_sources.values():
-        for day in days:
-            is_month = len(day) == len("YYYY-MM")
-            last_days.append(last_day(day) if is_month else date.fromisoformat(day))
-            first_days.append(last_days[-1].replace(day=1) if is_month else last_days[-1])
-
-    if not first_days:
-        return ""
-    apart = (max(first_days) - min(last_days)).days
-    if apart <= days_apart:
-        return ""
-
-    sentence = (
-        f"These dates are up to {apart:,} days apart, more than fetch.days_apart allows "
-        f"({days_apart}): facts, pages and popularity are not of one time"
-    )
-    if len(dates_of_sources.get("page views", [])) > 1:
-        sentence += ", and thresholds mix popularities of several months"
-    return f"{sentence}."
-
-
-def by_data_set(manifest: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The number and size of the raw files of each data set, which has one licence."""
-    sources: dict[str, dict[str, Any]] = {}
-    for file in sorted(manifest, key=itemgetter("dataset")):
-        name = file["dataset"]
-        none = {"data set": name, "licence": file["licence"], "files": 0, "bytes": 0}
-        source = sources.setdefault(name, none)
-        source["files"] += 1
-        source["bytes"] += file["bytes"]
-    return list(sources.values())
 
 
 def _choose_day(base: str, urls: Sequence[str], month: str, days_apart: int, client: Client) -> str:

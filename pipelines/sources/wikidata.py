@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from pipelines.errors import LongtailError
+from pipelines.errors import BROKEN_JSON, LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikidata_layout import (
@@ -24,7 +24,6 @@ from pipelines.sources.wikidata_layout import (
     entity_layout,
 )
 from pipelines.tables.table import INT64, STRING
-from pipelines.work.http import BROKEN
 
 BLOCK_BYTES = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE_BYTES = 64  # a property says in its line's first bytes that it is one, in either layout
@@ -130,7 +129,7 @@ def parse_block(
             entity = _parse(line, layout)
         except msgspec.ValidationError as error:
             rejects.add(file, row, "unexpected_layout", str(error))
-        except BROKEN as error:
+        except BROKEN_JSON as error:
             shown = text[line.start : min(line.start + 80, line.end)].decode("utf-8", "replace")
             rejects.add(file, row, "bad_json", f"{error}: {shown}")
         else:
@@ -159,7 +158,7 @@ def _fault(text: bytes) -> str:
         return ""
     try:
         msgspec.json.decode(last_line.removesuffix(b","), type=msgspec.Raw)
-    except BROKEN as error:
+    except BROKEN_JSON as error:
         return str(error)
     return ""
 
@@ -204,7 +203,7 @@ def _parse(line: Line, layout: EntityLayout) -> msgspec.Struct | None:
         return None
     if names:
         # if it is broken, the whole line is parsed, and shows what is wrong if anything is
-        with suppress(*BROKEN):
+        with suppress(*BROKEN_JSON):
             return layout.decode_names(names)
     return layout.decode_names(line.whole())
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlencode
 
 import msgspec
 
-from pipelines.errors import LongtailError
+from pipelines.errors import BROKEN_JSON, LongtailError
 from pipelines.storage.kept_answers import KeptAnswers
 from pipelines.work import http
 
@@ -150,7 +150,7 @@ class Client(http.Client):
                 error = msgspec.json.decode(body, type=_Failure).error
                 if error is None:
                     answer = msgspec.json.decode(body, type=answer_type)
-            except http.BROKEN as problem:
+            except BROKEN_JSON as problem:
                 raise http.Again(f"not the JSON of MediaWiki's API ({problem})") from None
             if error is not None:
                 message = f"the API answers {error.code}: {error.info}"

@@ -15,7 +15,6 @@ from operator import length_hint
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
-import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
@@ -34,7 +33,6 @@ SAID_WAIT = 30.0  # seconds of a wait that a line tells
 DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds for its bytes at MIN_RATE
 MIN_RATE = 50_000.0  # bytes a second; an answer that comes slower counts as cut
 BLOCK = 1 << 16  # bytes of an answer that are read at once
-BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # errors of unreadable JSON
 # Statuses that another attempt may mend. Above 504 are Cloudflare's, and Anthropic's overload.
 RETRIED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)
 WAITING_PER_REQUEST = 16  # items begun or waiting in `map`, for each request side by side

@@ -13,7 +13,7 @@ from fetching import run as run_fetch
 from wikimedia_server import Dumps, Wikimedia
 
 from pipelines.errors import LongtailError
-from pipelines.sources import snapshots
+from pipelines.sources import raw_files, snapshots
 from pipelines.sources.snapshots import Gone, Late
 from pipelines.sources.wikimedia_client import Client
 
@@ -210,28 +210,28 @@ def file(dataset: str, day: str | None = None) -> dict:
 
 def test_dates_too_far_apart_are_warned_about():
     """So are several months."""
-    of = snapshots.dates(
+    of = raw_files.dates(
         [file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH]
     )
     assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
-    assert snapshots.warning(of, 58) == "", "from 1 August to 28 September"
-    assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(
+    assert raw_files.warning(of, 58) == "", "from 1 August to 28 September"
+    assert "up to 58 days apart, more than fetch.days_apart allows (57)" in raw_files.warning(
         of, 57
     )
-    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, (
+    assert raw_files.dates([file("wikidata"), file("nq")], [MONTH]) == {}, (
         "a snapshot without a date says nothing"
     )
-    assert snapshots.warning({}, 0) == ""
-    months = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
+    assert raw_files.warning({}, 0) == ""
+    months = raw_files.dates([file("wikidata")], [MONTH, "2021-10"])
     assert months == {"page views": ["2021-10", MONTH]}
-    assert "thresholds mix popularities of several months" in snapshots.warning(months, 31)
+    assert "thresholds mix popularities of several months" in raw_files.warning(months, 31)
     for day, apart in (("2026-09-28", 0), ("2026-10-02", 2), ("2026-08-30", 2)):
         of = {"Wikidata": [day], "page views": [MONTH]}
-        assert snapshots.warning(of, apart) == "", "within the month is not apart"
-        assert apart == 0 or f"up to {apart} days apart" in snapshots.warning(of, apart - 1)
-    assert snapshots.day_of("wikidata/wikidata-20261109-all.json.gz") == "2026-11-09"
-    assert snapshots.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
-    assert snapshots.day_of("generated: sample world, seed 20261301") is None
+        assert raw_files.warning(of, apart) == "", "within the month is not apart"
+        assert apart == 0 or f"up to {apart} days apart" in raw_files.warning(of, apart - 1)
+    assert raw_files.day_of("wikidata/wikidata-20261109-all.json.gz") == "2026-11-09"
+    assert raw_files.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
+    assert raw_files.day_of("generated: sample world, seed 20261301") is None
     assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
     base = "https://dumps.wikimedia.org/other/pageview_complete/monthly"
     address = f"{base}/2021/2021-01/pageviews-202101-user.bz2"
