@@ -6,7 +6,6 @@ Where a teacher of LSR has several seeds, a row for all of them pools their ques
 subject's questions of all seeds are one cluster.
 """
 
-import json
 import math
 import re
 import subprocess
@@ -30,6 +29,7 @@ from pipelines.params import params_file
 from pipelines.report import findings
 from pipelines.report.run_tables import Row, Settings, Tables
 from pipelines.storage import parquet
+from pipelines.storage.atomic import read_json
 
 RESAMPLES = 1000
 LSR_METRICS = "data/metrics/lsr_dense.json"
@@ -247,10 +247,6 @@ def read_run(project: Path) -> Tables:
     """The tables of a finished run in a copy of the project."""
     settings = params_file.load_settings(Settings, project / "params.yaml")
     return Tables(project / "data", settings)
-
-
-def read_json(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _claims(tables: Tables) -> Table:

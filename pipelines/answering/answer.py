@@ -6,7 +6,6 @@ method are kept by all that they depend on, so that a changed method is answered
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from pipelines.methods import ENSEMBLES, GIVEN, Method
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.storage import parquet
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import atomic, read_json
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.tables.questions import DEMONSTRATIONS
 from pipelines.work import stage, workers
@@ -347,7 +346,7 @@ def _key(
     method = Method.parse(way, settings.retrievers)
     code = ""
     if CODE.is_file():
-        code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"]
+        code = read_json(CODE)["stage"]["answer"]
     replug = settings.replug if method.is_ensemble else None
     used = {
         "way": way,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from safetensors import SafetensorError
 
 from pipelines.errors import LongtailError
-from pipelines.storage.atomic import atomic
+from pipelines.storage.atomic import atomic, read_json
 from pipelines.storage.file_kinds import check_stand_in
 
 # Otherwise transformers has the Hub convert older weights.
@@ -445,7 +445,7 @@ def read_header(file: Path) -> dict[str, dict]:
 def read_object(file: Path) -> dict[str, Any]:
     """The object in a JSON file; {} where there is no such file, or no object in it."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = read_json(file)
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

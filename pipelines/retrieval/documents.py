@@ -5,7 +5,6 @@ meta.json of an index says of which documents and encoder it was made.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.storage import database, parquet
+from pipelines.storage.atomic import read_json
 from pipelines.storage.work_store import content_hash
 
 # positions of documents (queries, k) int64, and their scores (queries, k) float32
@@ -219,7 +219,7 @@ def check_index(
     Raises LongtailError if it does not agree with the files at hand and the `expected` facts.
     """
     try:
-        meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
+        meta = read_json(Path(folder) / "meta.json")
     except (OSError, ValueError):
         raise LongtailError(
             f"{folder}: no meta.json to read, expected an index; `longtail run` makes one"

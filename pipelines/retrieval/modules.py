@@ -15,6 +15,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import settings_folder
 from pipelines.params import params
+from pipelines.storage.atomic import read_json
 
 POOLINGS = {  # a pooling as params and newer files call it -> as older files do
     "cls": "pooling_mode_cls_token",
@@ -121,7 +122,7 @@ def reader(path: str | Path, revision: str | None = None) -> Read:
         if not file.is_file():
             return None
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
+            return read_json(file)
         except ValueError:
             raise LongtailError(f"{name}: not JSON; fetch or copy it again") from None
 

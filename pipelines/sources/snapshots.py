@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import msgspec
-
 from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
 from pipelines.sources.raw_files import last_day
 from pipelines.sources.wikimedia_client import Client
-from pipelines.storage.atomic import write_json
+from pipelines.storage.atomic import read_json, write_json
 from pipelines.work import http
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
@@ -91,7 +89,7 @@ def _read_pins(path: Path, month: str) -> dict[str, str]:
     """The addresses in the file at `path`; none if it has another month's."""
     if not path.exists():
         return {}
-    pins = msgspec.json.decode(path.read_bytes())
+    pins = read_json(path)
     if pins["month"] != month:
         return {}
     return pins["addresses"]
