@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.project_copy import set_params
-from benchmarks.real_models import FEW_QUESTIONS
+from benchmarks.real_models import FEW_QUESTIONS, SHOTS_OF
 from pipelines import draws
 from pipelines.answering import prompts
 from pipelines.arrays import arrays_of
@@ -121,9 +121,11 @@ def _right_answers(
     chosen: Params, lm: str, pool: prompts.Questions, rows: np.ndarray, positions: np.ndarray
 ) -> np.ndarray:
     """1 where a language model answers a question of `rows` (n,) rightly with a document of its
-    `positions` (n, k), else 0: (n, k). No demonstrations stand before a question.
+    `positions` (n, k), else 0: (n, k). A teacher is asked as it teaches, another model without
+    demonstrations.
     """
-    lsr = chosen.lsr.model_copy(update={"lm": lm, "n_shots": 0})
+    n_shots = SHOTS_OF.get(lm, 0)
+    lsr = chosen.lsr.model_copy(update={"lm": lm, "n_shots": n_shots})
     settings = chosen.model_copy(update={"lsr": lsr})
     dataset = chosen.parts.answered[0]
     answers = np.empty(len(rows), object)
