@@ -30,7 +30,7 @@ LOOK_HEADS = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads
 def section(tables: Tables) -> Section:
     figures = _trained(tables)
     entropies = [
-        *_curves(figures, "entropy_lm", "Q, language model"),
+        *_curves(figures, "entropy_lm", "Q, by rewards"),
         *_curves(figures, "entropy_retriever", "P, retriever"),
     ]
 
@@ -69,8 +69,9 @@ def section(tables: Tables) -> Section:
 
     blocks: list[Block] = [
         divergence,
-        "The retriever learns to give each document the probability (P) that follows from the "
-        "frozen language model's likelihood (Q). If Q is uniform, there is nothing to learn.",
+        "The retriever learns to give each document the probability (P) that follows from its "
+        "reward (Q): the frozen language model's likelihood, or what `lsr.likelihood` names. If Q "
+        "is uniform, there is nothing to learn.",
         entropy,
         "A language model that judges documents no better than the retriever cannot teach it.",
         look,
