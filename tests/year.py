@@ -166,6 +166,7 @@ class Year:
         self.runs: list[str] = []  # the ids of those that have begun
         self.unexpected: list[str] = []
         self.other_messages: set[str] = set()  # of the runs that asked for no month
+        self.heard: list[str] = []  # alerts until the schedule is stopped
         self.missing: set[str] = set()  # titles that Wikidata has lost
         last, _ = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)
         # the one before the first month of the year has landed
@@ -249,6 +250,8 @@ class Year:
         self.schedules.until(lambda: len(self.hook.texts) >= expected)
         self.schedules.until(lambda: len(self.hook.lost) >= len(self._unheard_runs()))
         self.other_messages = self._other_messages()
+        # stopping kills a run that is under way, which sends an alert, too
+        self.heard = list(self.hook.texts)
         os.kill(self.schedules.process.pid, signal.SIGINT)
         self.schedules.process.communicate(timeout=waiting.PATIENCE)
 

@@ -103,7 +103,7 @@ def check(year: Year, first: str, tmp_path: Path) -> None:
     assert year.dumps.server.agents == {"longtail/0.1 (someone@example.org)"}
     table = year_table.rows(year)
     assert [row.alerts for row in table] == [attempt.alerts for attempt in year.tries]
-    assert len(year.hook.texts) == sum(row.alerts for row in table), year.hook.texts
+    assert len(year.heard) == sum(row.alerts for row in table), year.heard
 
     names = [month_tag(profile, month) for profile, month in year.landed()]
     all_names = sorted([month_tag(PROFILE, year.months[0]), *names])
