@@ -141,7 +141,7 @@ def _right_answers(
     numbers = np.arange(len(rows))
     folder = Path(chosen.lm[lm].path)
     with lm_at_work(folder, chosen.lm[lm], chosen.compute) as model:
-        scores = RightAnswers(settings, ANSWERS / f"{lm}_{chosen.seed}", model, corpus)
+        scores = RightAnswers(settings, ANSWERS / f"{lm}_{n_shots}_{chosen.seed}", model, corpus)
         scores.score(logprobs.unique_pairs(numbers, positions))
     right, _ = scores.look_up(numbers, positions)
     return right
