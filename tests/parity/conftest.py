@@ -48,7 +48,7 @@ def smollm(real_models: Path) -> LocalModel:
         real_models / "smollm2-135m",
         name="smollm2",
         dtype="fp32",
-        batch_tokens=1024,
+        batch_tokens=4096,
         device="cpu",
         threads=1,
     )

@@ -58,7 +58,7 @@ def tokens(tokenizer, prompt: Prompt) -> list[int]:
     return tokenizer(prompt.document + prompt.context)["input_ids"]
 
 
-def test_texts_are_those_of_generate(smollm, plain, asked, monkeypatch):
+def test_texts_are_those_of_generate(smollm, plain, asked):
     """Prompts of very different lengths: without and with a passage, without and with
     demonstrations.
     """
@@ -87,7 +87,6 @@ def test_texts_are_those_of_generate(smollm, plain, asked, monkeypatch):
         lengths.append(ids.shape[1])
     assert max(lengths) > 10 * min(lengths)
     assert len(set(texts)) > len(texts) / 2
-    monkeypatch.setattr(smollm, "batch_tokens", 4096)
     generations = smollm.generate(prompts, NEW_TOKENS, NEVER)
     assert [generation.text for generation in generations] == texts
     np.testing.assert_allclose(
