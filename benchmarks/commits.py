@@ -22,7 +22,8 @@ import typer
 from benchmarks.project_copy import ROOT
 
 HEAD = ["benchmark", "work", "beside", "old", "new", "new / old"]
-Row = tuple[str, str, str]  # benchmark, work without its numbers, beside what
+COUNTS = re.compile(r"; .* tokens read.*|, [\d,]+ lines|, recall@10 [\d.]+")  # of one commit
+Row = tuple[str, str, str]  # benchmark, work without COUNTS, beside what
 
 
 def main(
@@ -78,7 +79,7 @@ def parse(printed: str) -> Iterator[tuple[Row, float]]:
         else:
             cells = next(csv.reader([line]))
         if len(cells) > 5 and (times := re.match(r"[\d.,]+", cells[5])):
-            work = re.sub(r"[\d,.]+", "#", cells[1])
+            work = COUNTS.sub("", cells[1])
             row = (cells[0].strip("`"), work, cells[2].replace("`", ""))
             yield row, float(times[0].replace(",", ""))
 

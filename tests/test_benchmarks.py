@@ -16,7 +16,7 @@ import pytest
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import lm, measure, popqa_prompts
+from benchmarks import commits, lm, measure, popqa_prompts
 from benchmarks.measure import Row
 
 MISSING = {
@@ -183,3 +183,23 @@ def test_named_benchmarks_replace_their_own_rows(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(measure, "machine", lambda: "another one")
     _, elsewhere = measured([], of("there"))
     assert {row[1] for row in elsewhere} == {"there"}
+
+
+def test_rows_of_two_commits_are_told_apart_by_size_and_not_by_count():
+    of_model = "scoring, Qwen2.5-Coder {}B, bf16; {} tokens read, 6,608 shared"
+    beside = "transformers, a pair at a time"
+    old = [
+        f"| `lm` | {of_model.format(size, read)} | {beside} | 49.8 tokens/s | 151 | {times} |"
+        for size, read, times in (("0.5", "4,958", "3.04"), ("1.5", "4,960", "1,002 (wall)"))
+    ]
+    new = [
+        f'lm,"{of_model.format(size, "5,001")}","{beside}",49.8 tokens/s,151,{times}'
+        for size, times in (("0.5", "3.04"), ("1.5", '"1,002 (wall)"'))
+    ]
+
+    rows = dict(commits.parse("\n".join(old)))
+    assert rows == {
+        ("lm", "scoring, Qwen2.5-Coder 0.5B, bf16", beside): 3.04,
+        ("lm", "scoring, Qwen2.5-Coder 1.5B, bf16", beside): 1002.0,
+    }
+    assert dict(commits.parse("\n".join(new))) == rows
