@@ -9,14 +9,11 @@ however busy the machine is.
 import os
 import re
 import shlex
-import shutil
 import signal
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,11 +23,13 @@ import tiny_models
 import waiting
 import yaml
 from finished_run import copy_tracked
+from full_disk import Disk
 from profile_values import values_of
 from quick_project import Project, git
 from scheduled import Schedules
 from webhook import Hook
 from wikimedia_server import Dumps, Wikimedia
+from year_tries import OTHER, PROFILE, YEAR, Try
 
 from flows import data_branch, profiles, run_states
 from flows.parts import Part
@@ -55,8 +54,6 @@ deployments:
     schedules:
       - interval: 5
 """
-PROFILE = "year"
-OTHER = "other"  # a profile without models in the same clone
 FIRST_ENTITIES = 120
 ENTITIES_PER_MONTH = 2  # in a year fewer than the gate lets a data set grow
 DISK = ".dvc/cache"  # a file system of its own, which gets full
@@ -67,92 +64,8 @@ REASON = "Wikidata removed these items"
 ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
 
 
-@dataclass(frozen=True)
-class Try:
-    """A run: the number of its month, what happens, and how it ends."""
-
-    month: int
-    happens: str
-    ends: str = "Completed"
-    alerts: int = 0  # that arrive
-    profile: str = PROFILE
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether someone starts this run, while the one before is at work."""
-        return self.happens in ASKED_FOR
-
-
-ASKED_FOR = ("out of order", "other profile")
-YEAR = (
-    Try(1, "whole", "LandedUncompared", alerts=1),
-    Try(2, "push rejected", "Failed", alerts=1),
-    Try(2, "whole"),
-    Try(3, "webhook down", "DumpsLate"),
-    Try(3, "late", "DumpsLate", alerts=1),
-    Try(3, "whole"),
-    Try(4, "damaged", "Failed", alerts=1),
-    Try(4, "whole"),
-    Try(5, "stage killed", "Failed", alerts=1),
-    Try(5, "whole"),
-    Try(7, "out of order"),
-    Try(6, "halved", "StoppedByGate", alerts=1),
-    Try(6, "whole"),
-    Try(7, "other profile", "LandedUncompared", alerts=1, profile=OTHER),
-    Try(8, "flow killed", "Crashed", alerts=1),
-    Try(8, "whole"),
-    Try(8, "other profile", profile=OTHER),
-    Try(9, "thinned", "StoppedByGate", alerts=1),
-    Try(9, "accepted"),
-    Try(10, "disk full", "Failed", alerts=1),
-    Try(10, "whole"),
-    Try(11, "whole"),
-    Try(12, "not whole", "AwaitingDumps"),  # this month has ended some days ago
-    Try(12, "whole"),
-)
-IN_WORDS = {
-    "whole": "the dumps come",
-    "late": "the page views are not there",
-    "not whole": "Wikidata's dump is still written",
-    "damaged": "Wikidata's dump has another checksum than published",
-    "stage killed": "the stage that embeds is killed",
-    "halved": "half of Wikidata's entities are gone, by mistake",
-    "flow killed": "the run is killed while it embeds",
-    "thinned": "a third of Wikidata's entities are gone, for good",
-    "accepted": "someone accepts that",
-    "disk full": "the disk gets full",
-    "push rejected": "git's remote takes no push",
-    "webhook down": "the page views are not there, and the webhook is down",
-    "out of order": "someone builds this month before the one that is due",
-    "other profile": "someone builds this month of another profile in the same clone",
-}
-
-
 def month_tag(profile: str, month: str) -> str:
     return data_branch.month_tag(profile, Part.refresh, month)
-
-
-class Disk:
-    """A file system in memory, which may be full; only root may mount it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
-
-    def fill(self) -> None:
-        """Leave some kB."""
-        used = shutil.disk_usage(self.folder).used >> 10
-        self._remount(f"size={used + 16}k")
-
-    def free(self) -> None:
-        self._remount("size=1g")
-
-    def close(self) -> None:
-        subprocess.run(["umount", "--lazy", self.folder], check=True)
-
-    def _remount(self, option: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{option}", self.folder], check=True)
 
 
 class Year:

@@ -19,7 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import webhook  # noqa: E402 - these are found by the line above
 import wikimedia_server  # noqa: E402
 from quick_project import git  # noqa: E402
-from year import IN_WORDS, Year, month_tag  # noqa: E402
+from year import Year, month_tag  # noqa: E402
+from year_tries import IN_WORDS  # noqa: E402
 
 TABLE = ROOT / "docs/measured/tables/year.csv"
 PAGE = ROOT / "docs/measured/year.md"

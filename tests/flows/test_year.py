@@ -12,7 +12,8 @@ import pytest
 import webhook
 import year_table
 from quick_project import git
-from year import OTHER, PROFILE, REASON, YEAR, Year, month_tag
+from year import REASON, Year, month_tag
+from year_tries import OTHER, PROFILE, YEAR
 
 TRIES = YEAR
 POPQA = "data/questions/popqa"
