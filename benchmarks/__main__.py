@@ -62,8 +62,8 @@ def main(
             table = None
 
     chosen = [name for name in BENCHMARKS if name in (names or BENCHMARKS)]
-    # imported once, as each benchmark is a fork, and not looked through for unused objects: a stage
-    # has imported less
+    # Imported once, as each benchmark is a fork. Frozen, so that no fork spends time looking for
+    # unused objects among these modules, most of which a stage does not import.
     modules = {name: import_module(f"benchmarks.{name}") for name in chosen}
     gc.freeze()
     commit = commit_of(ROOT)

@@ -22,7 +22,8 @@ import typer
 from benchmarks.project_copy import ROOT
 
 HEAD = ["benchmark", "work", "beside", "old", "new", "new / old"]
-COUNTS = re.compile(r"; .* tokens read.*|, [\d,]+ lines|, recall@10 [\d.]+")  # of one commit
+# Counts in the name of a work, which may change from commit to commit.
+COUNTS = re.compile(r"; .* tokens read.*|, [\d,]+ lines|, recall@10 [\d.]+")
 Row = tuple[str, str, str]  # benchmark, work without COUNTS, beside what
 
 
